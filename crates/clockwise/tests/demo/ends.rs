@@ -177,7 +177,7 @@ fn interrupted_while_ffmpeg_makes_its_video() {
 }
 
 #[test]
-fn what_a_killed_demo_leaves_the_next_one_takes_down() {
+fn next_demo_removes_the_remains_of_a_killed_one() {
     let Some(stage) = Stage::enter() else {
         return;
     };

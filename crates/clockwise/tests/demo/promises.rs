@@ -325,7 +325,7 @@ fn goes_through_nbd(command: Command, scratch: &Path, reason: &str) {
 
 /// As in a container with the devices of its host: root sees all that is needed, and may not use it.
 #[test]
-fn where_mounting_is_denied_the_file_load_goes_through_nbd_and_that_is_said() {
+fn denied_mount_moves_the_file_load_to_nbd_with_a_notice() {
     if !have("fio") || !have("setpriv") || !may_mount() {
         return;
     }

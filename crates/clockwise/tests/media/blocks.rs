@@ -117,7 +117,7 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
 
 /// Blocks that are to become longer wait until enough is read for that, unless nothing is played any more.
 #[test]
-fn who_plays_is_read_ahead_for_and_may_pause_meanwhile() {
+fn player_is_read_ahead_for_and_may_pause_meanwhile() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, 4_000);
     let sent = packets(0, 44, 0, 140);

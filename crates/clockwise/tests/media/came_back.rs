@@ -12,7 +12,7 @@ use testkit::skip::{have, tool};
 use testkit::until;
 
 #[test]
-fn who_came_back_is_played_by_key_frames_either_way() {
+fn returned_camera_is_played_by_key_frames_either_way() {
     // The first ones are more than one key frame, all of which are earlier in their recording than the third ones end.
     let (_site, serve, address) = come_back(60);
     let mut client = player(address);
@@ -77,7 +77,7 @@ fn are_the_same_whatever_is_refused(
 }
 
 #[test]
-fn who_comes_back_while_it_is_played_is_played_then() {
+fn camera_that_returns_during_play_is_played_on() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);
     // Enough of it is on the disks while it goes on.
@@ -139,7 +139,7 @@ fn who_comes_back_while_it_is_played_is_played_then() {
 }
 
 #[test]
-fn who_came_back_is_played_alone_and_what_is_deleted_is_left_out() {
+fn returned_camera_is_played_alone_without_deleted_recordings() {
     let (site, serve, address) = come_back(20);
     let mut client = Client::connect(address);
     client.ask("SETUP", "cam+other/track1", SECOND, "").is(200);

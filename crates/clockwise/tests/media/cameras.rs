@@ -149,7 +149,7 @@ fn an_answer_is_one_to_what_was_asked_whatever_number_it_says() {
 
 /// Either side may ask (RFC 2326, section 10.1); some cameras hang up if they are not answered.
 #[test]
-fn what_a_camera_asks_for_is_answered() {
+fn requests_of_a_camera_are_answered() {
     let (site, server, address, camera, mut visit) = connected("", &[]);
     let ask = |what: &str| format!("{what} RTSP/1.0\r\nCSeq: 77\r\n\r\n");
     let wanted = visit.wants("OPTIONS");
@@ -422,7 +422,7 @@ fn a_camera_may_ask_for_the_password_of_each_request_anew() {
 
 /// Some cameras send what is no packet between their packets: it is passed over, as other clients do.
 #[test]
-fn what_a_camera_sends_between_packets_is_passed_over() {
+fn bytes_between_a_cameras_packets_are_skipped() {
     let (site, server, address, _camera, mut visit) = called("tcp");
     let sent = packets(0..40, 7);
     for (number, packet) in sent.iter().enumerate() {
@@ -744,7 +744,7 @@ fn a_wrong_password_is_told_and_never_shown() {
 }
 
 #[test]
-fn whatever_a_camera_says_does_not_hurt() {
+fn no_answer_of_a_camera_does_harm() {
     let (site, server, _) = serving("");
     let camera = Camera::new();
     let long = "x".repeat(70_000);

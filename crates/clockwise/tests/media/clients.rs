@@ -133,7 +133,7 @@ fn is_idle(site: &Site) -> bool {
 }
 
 #[test]
-fn what_is_published_is_what_is_played() {
+fn published_frames_are_played_frames() {
     if !have("ffmpeg") {
         return;
     }

@@ -240,7 +240,7 @@ fn publish_oddly(client: &mut Client, pictures: &[Vec<Vec<u8>>]) {
 }
 
 #[test]
-fn what_odd_cameras_send_is_exported_picture_by_picture() {
+fn odd_cameras_recordings_are_exported_picture_by_picture() {
     if !have("ffmpeg") {
         return;
     }

@@ -139,7 +139,7 @@ fn each_key_frame_is_found_as_soon_as_it_is_known_to_be_one() {
 }
 
 #[test]
-fn what_has_been_overwritten_meanwhile_is_not_read() {
+fn overwritten_blocks_are_not_read() {
     let mut made = Made::new(Small::new(CAMERA, 128, 4));
     made.records(0..100);
     let source = &mut made.source();
@@ -161,7 +161,7 @@ fn what_has_been_overwritten_meanwhile_is_not_read() {
 
 /// Wherever something is to begin, it begins with a key frame: also where none is left before that.
 #[test]
-fn it_begins_with_what_can_be_decoded() {
+fn cut_begins_with_a_decodable_frame() {
     let (mut without, mut only_others) = (0, 0);
     for seed in 0..60 {
         let rng = &mut StdRng::seed_from_u64(seed);
@@ -215,7 +215,7 @@ fn it_begins_with_what_can_be_decoded() {
 
 /// What has no key frames is divided in the middle of something, at the same places whenever that is looked for.
 #[test]
-fn where_something_ends_at_the_latest_is_the_same_whenever_it_is_asked() {
+fn latest_end_of_a_cut_does_not_depend_on_when_it_is_asked() {
     let mut all = 0;
     for seed in 0..10 {
         let rng = &mut StdRng::seed_from_u64(seed);

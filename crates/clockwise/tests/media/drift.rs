@@ -32,7 +32,7 @@ const APART_NS: i128 = 80_000_000;
 const SECONDS: u64 = 8;
 
 #[test]
-fn what_was_at_one_time_is_played_at_one_time_at_any_hour_of_a_day() {
+fn simultaneous_frames_are_played_together_at_any_hour_of_a_day() {
     let site = Site::new(1);
     let bytes = 2 * day::volume_bytes(&CAM) + (4 << 30);
     let pool = day::pool(&site.path("disk-0"), bytes);

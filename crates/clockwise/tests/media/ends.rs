@@ -268,7 +268,7 @@ fn a_server_that_is_killed_leaves_what_was_flushed() {
 }
 
 #[test]
-fn who_says_bye_for_others_ends_nothing() {
+fn bye_for_another_source_ends_nothing() {
     for transport in ["tcp", "udp"] {
         let (site, serve, address) = serving("");
         let mut sender = Sender::new(address, transport);
@@ -460,7 +460,7 @@ fn a_session_of_a_source_is_the_sources_to_end() {
 }
 
 #[test]
-fn what_comes_by_udp_after_the_end_is_nobodys() {
+fn udp_packets_after_the_end_belong_to_no_session() {
     let (site, serve, address) = serving("");
     let mut sender = Sender::new(address, "udp");
     let sent = packets(0..20, 7);

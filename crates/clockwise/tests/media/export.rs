@@ -202,7 +202,7 @@ fn nonsense(address: SocketAddr, encoding: &str, parameters: &str) {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_and_the_server_stays() {
+fn senseless_export_is_refused_and_the_server_stays() {
     let (site, serve, address) = serving(HTTP);
     let aac = "sizelength=13;indexlength=3;indexdeltalength=3;config=1190";
     for (encoding, parameters) in [
@@ -257,7 +257,7 @@ fn what_makes_no_sense_is_said_and_the_server_stays() {
 }
 
 #[test]
-fn what_is_damaged_is_named() {
+fn damaged_part_is_named() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, TCP);
     for number in 0..500_u16 {

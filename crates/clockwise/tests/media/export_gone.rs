@@ -91,7 +91,7 @@ fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
 
 /// How long a file is is said before it is made: what has gone since ends it there, and nothing else takes its place.
 #[test]
-fn of_a_part_whose_blocks_have_gone_nothing_is_sent_that_is_not_there() {
+fn part_without_its_blocks_sends_no_invented_bytes() {
     if !have("ffmpeg") {
         return;
     }
@@ -127,7 +127,7 @@ fn of_a_part_whose_blocks_have_gone_nothing_is_sent_that_is_not_there() {
 }
 
 #[test]
-fn of_times_that_were_overwritten_it_says_that_there_is_nothing() {
+fn export_of_overwritten_times_is_refused_as_empty() {
     let (site, serve, address) = serving("");
     let number = record(&site, address, 1_000);
     site.run(&["recording", "keep", "cam", "--size", "320KiB", "--force"])

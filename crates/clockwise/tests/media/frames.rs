@@ -144,7 +144,7 @@ fn when_a_frame_came_is_when_it_was_received() {
 
 /// A network, or a host, that stands for some seconds changes nothing of that: what it has kept comes at once.
 #[test]
-fn what_came_late_is_played_as_it_was_sent() {
+fn late_packets_are_played_as_they_were_sent() {
     let (site, serve, address) = serving_logged("");
     let mut client = publisher(address);
     let packets = |site: &Site| number(&call(site, "GET", "/v1/sessions", "").1[0], "packets");

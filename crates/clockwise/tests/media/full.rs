@@ -49,7 +49,7 @@ fn packet(number: u16) -> Vec<u8> {
 /// What was durable is kept and played, the log says what has failed, nothing stays reserved, and whoever comes next is told what to
 /// do; when that is done it goes on.
 #[test]
-fn where_there_is_no_room_left_a_recording_fails_and_nothing_else() {
+fn full_disk_fails_a_recording_and_nothing_else() {
     if !is_root("mounting a file system") {
         return;
     }

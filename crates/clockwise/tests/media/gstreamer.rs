@@ -28,7 +28,7 @@ fn publish(text: &str) {
 }
 
 #[test]
-fn what_gstreamer_publishes_is_played_and_it_plays_it_itself() {
+fn gstreamer_publishes_and_plays() {
     if !have("ffmpeg") || !have("gst-launch-1.0") {
         return;
     }

@@ -136,7 +136,7 @@ fn a_gap_is_between_two_segments() {
 /// The camera's picture stops and its sound goes on: segments do not become longer and longer, players are told of them while it
 /// is recorded, and they are the same afterwards.
 #[test]
-fn what_goes_on_without_key_frames_is_divided_all_the_same() {
+fn stream_without_key_frames_is_divided_into_segments() {
     if !have("ffmpeg") {
         return;
     }
@@ -205,7 +205,7 @@ fn the_first_segment_begins_with_the_first_key_frame() {
 
 /// A player that keeps a segment has what others get; one of which something is damaged is not kept.
 #[test]
-fn what_is_damaged_is_not_kept() {
+fn damaged_segment_is_not_cached() {
     let (site, serve, address) = serving(HTTP);
     let browsers = http(&serve);
     let mut client = decodable(address);

@@ -62,7 +62,7 @@ impl Player {
 }
 
 #[test]
-fn who_says_nothing_is_ended_and_who_reports_is_kept_whatever_it_does() {
+fn silent_session_ends_and_reporting_session_stays() {
     let (site, serve, address) = serving("timeout = \"8s\"\n");
     let mut client = publisher(address, TCP);
     for number in 0..160_u16 {

@@ -130,7 +130,7 @@ fn a_login_is_of_no_use_to_others() {
 }
 
 #[test]
-fn who_guesses_is_shown_the_door_and_the_log_tells_no_password() {
+fn password_guessing_is_cut_off_and_the_log_has_no_password() {
     let site = site(USERS);
     let (serve, address) = serve_logged(&site);
     volumes(&site);
@@ -210,7 +210,7 @@ fn a_file_of_users_that_others_may_read_keeps_the_server_from_starting() {
 }
 
 #[test]
-fn who_is_added_or_removed_is_known_at_the_next_login() {
+fn added_and_removed_users_count_at_the_next_login() {
     let site = site(USERS);
     let (serve, address) = serve(&site);
     volumes(&site);
@@ -235,7 +235,7 @@ fn who_is_added_or_removed_is_known_at_the_next_login() {
 }
 
 #[test]
-fn what_is_open_to_everybody_or_to_nobody_is_told_of() {
+fn volumes_open_to_everybody_or_nobody_are_warned_of() {
     let of_eve = format!("{USERS}[[rtsp.permit]]\nuser = \"eve\"\nmay = [\"play\"]\n");
     for (more, is_open) in [("", true), (of_eve.as_str(), false)] {
         let site = site(more);

@@ -69,7 +69,7 @@ fn opened(rig: &Rig, open: impl FnOnce() -> Arc<Archive>) -> (Vec<Recording>, u6
 
 /// Each request for a file or a segment of it opens an archive in which nobody records.
 #[test]
-fn what_was_in_an_archive_is_not_looked_for_again() {
+fn known_contents_of_an_archive_are_not_read_again() {
     let rig = Rig::new(64 << 20);
     let cam = volume(&rig, "cam", 0..100);
     let header = *Archive::open(&rig.client, Arc::clone(&cam))
@@ -113,7 +113,7 @@ fn what_was_in_an_archive_is_not_looked_for_again() {
 
 /// What is restored from an image has what the image had, though its newest recording is the same.
 #[test]
-fn what_was_deleted_since_an_image_was_made_is_in_it() {
+fn image_keeps_recordings_deleted_since() {
     let rig = Rig::new(64 << 20);
     let cam = volume(&rig, "cam", 0..5);
     let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
@@ -132,7 +132,7 @@ fn what_was_deleted_since_an_image_was_made_is_in_it() {
 
 /// What a recording consists of is read once when it has ended, also where others have been asked for since.
 #[test]
-fn what_a_recording_consists_of_is_read_once() {
+fn outline_of_a_recording_is_read_once() {
     let rig = Rig::new(64 << 20);
     volume(&rig, "cam", 0..100);
     let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
@@ -158,7 +158,7 @@ fn what_a_recording_consists_of_is_read_once() {
 
 /// A list of very many that nobody waits for any more is not read to its end.
 #[test]
-fn what_nobody_waits_for_is_not_listed() {
+fn listing_stops_when_no_client_waits() {
     let rig = Rig::new(64 << 20);
     volume(&rig, "cam", 0..100);
     let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);

@@ -37,7 +37,7 @@ fn counted(made: &Made, known: &Known, is_over: bool) -> (Listed, u64) {
 
 /// Who asks first does not matter, and nobody has it looked for again: not even where nobody has asked before.
 #[test]
-fn who_asks_at_once_is_told_the_same() {
+fn simultaneous_requests_get_the_same_answer() {
     let mut made = Made::new(Small::new(CAMERA, 300, 1));
     made.records(0..340);
     // What its index says is not read again from here on.
@@ -73,7 +73,7 @@ fn who_asks_at_once_is_told_the_same() {
 
 /// A segment of which a part went while it was made is not there any more, and one that is damaged is.
 #[test]
-fn what_is_overwritten_while_it_is_made_is_not_sent() {
+fn part_overwritten_while_it_is_made_is_not_sent() {
     let mut made = Made::new(Small::new(CAMERA, 300, 2));
     made.records(0..200);
     let source = &mut made.source();

@@ -31,7 +31,7 @@ fn playing(address: SocketAddr) -> Client {
 
 /// What is played is sent from where the disks put it, the block in which the beginning was found as well.
 #[test]
-fn what_is_played_is_not_copied() {
+fn played_packets_are_not_copied() {
     let (_site, serve, address) = serving_logged("");
     let sent = sized::packets(0, 8, 0, 100);
     let mut client = publisher(address, TCP);
@@ -149,7 +149,7 @@ fn ticks(process: u32) -> u64 {
 }
 
 #[test]
-fn who_takes_no_packets_costs_nothing_and_gets_them_later() {
+fn player_that_reads_nothing_costs_nothing_and_gets_its_packets_later() {
     let site = Site::new(2);
     with_blocks_of(&site, "512KiB", "");
     site.run(&["pool", "create"]).done();

@@ -195,7 +195,7 @@ fn with_memory(more: &str) -> (Site, Serve, SocketAddr) {
 
 /// A publisher that sends more than is written meanwhile is not read while no buffer is free, and that is no silence of its.
 #[test]
-fn who_waits_for_a_buffer_longer_than_the_timeout_is_not_silent() {
+fn publisher_that_waits_for_a_buffer_is_not_silent() {
     let (site, serve, address) = with_memory("timeout = \"2s\"\n");
     site.run(&["volume", "create", "cam", "--size", "40MiB"])
         .done();
@@ -375,13 +375,13 @@ fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
 
 /// What the kernel has dropped while no buffer was free is told as that, however many packets waited before the gap.
 #[test]
-fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
+fn udp_packets_dropped_without_buffer_are_counted_as_that() {
     is_named_as_that(true);
 }
 
 /// So it is where no packet comes behind the gap, and of what is left in the socket.
 #[test]
-fn what_is_dropped_by_udp_at_the_end_is_counted_and_named() {
+fn udp_packets_dropped_at_the_end_are_counted() {
     is_named_as_that(false);
 }
 

@@ -279,7 +279,7 @@ fn finds(
 }
 
 #[test]
-fn what_is_damaged_is_passed_over_and_the_rest_of_its_group_is_known() {
+fn damaged_block_is_skipped_and_the_rest_of_its_group_is_indexed() {
     for seed in 100..130 {
         let rig = Rig::new(64 << 20);
         let volume = rig.volume("cam", 601 * BLOCK);
@@ -471,7 +471,7 @@ fn the_group_that_is_being_recorded_is_not_rebuilt() {
 /// Whoever follows a recording at another Scale is shown each key frame once, when it is there to its end, however far whoever
 /// records is ahead of the disks.
 #[test]
-fn what_is_being_recorded_is_shown_when_it_is_there_to_its_end() {
+fn live_recording_is_shown_up_to_its_end() {
     for seed in 200..260 {
         let rng = &mut StdRng::seed_from_u64(seed);
         let camera = Camera {

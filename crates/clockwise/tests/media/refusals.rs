@@ -74,7 +74,7 @@ fn by_udp_only_the_peer_is_heard() {
 }
 
 #[test]
-fn what_does_not_fit_the_state_changes_nothing() {
+fn request_in_the_wrong_state_changes_nothing() {
     let (site, serve, address) = serving("");
     let mut client = Client::connect(address);
     let methods = client.ask("OPTIONS", "", "", "").is(200);
@@ -126,7 +126,7 @@ fn what_does_not_fit_the_state_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_rtsp_ends_its_connection_and_nobody_elses() {
+fn input_that_is_no_rtsp_ends_its_own_connection_only() {
     let (_site, serve, address) = serving("timeout = \"2s\"\n");
     let mut good = publisher(address, TCP);
     for bytes in [
@@ -165,7 +165,7 @@ fn what_is_no_rtsp_ends_its_connection_and_nobody_elses() {
 }
 
 #[test]
-fn what_the_disks_do_not_carry_is_refused_with_453() {
+fn session_beyond_the_disks_is_refused_with_453() {
     let site = Site::new(0);
     let mut text = testkit::site::read_text(&site.config());
     text += "[[disk]]\npath = \"drive\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
@@ -285,7 +285,7 @@ fn a_player_is_kept_by_what_it_says() {
 
 /// A firewall that lets no reports in says nothing of the packets.
 #[test]
-fn who_lets_no_reports_in_is_recorded_all_the_same() {
+fn publisher_that_blocks_reports_is_recorded() {
     if !is_root("a raw socket") {
         return;
     }
@@ -340,7 +340,7 @@ fn a_flood_holds_up_neither_disks_nor_whoever_ends_it() {
 
 /// Answers that nobody takes are not heaped up: who takes none is not listened to until it does.
 #[test]
-fn who_asks_while_it_plays_and_takes_no_answer_is_not_listened_to() {
+fn player_that_takes_no_answers_is_not_read_from() {
     let (_site, serve, address) = serving("");
     let mut client = publisher(address, TCP);
     (0..60).for_each(|number| client.packet(0, &rtp(number, 5, 1, &[1; 1_400])));
@@ -493,7 +493,7 @@ fn connections_of_one() -> usize {
 
 /// Half of all connections are for others, whoever has the first half.
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_out() {
+fn silent_connections_keep_no_client_out() {
     let (_site, serve, address) = serving_logged("");
     let each = connections_of_one();
     let silent: Vec<Client> = (0..each).map(|_| Client::connect(address)).collect();
@@ -521,7 +521,7 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
+fn unknown_path_is_not_the_newest_recording() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, TCP);
     for number in 0..50 {

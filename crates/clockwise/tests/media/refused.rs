@@ -27,7 +27,7 @@ fn recorded(site: &Site, client: &mut Client) {
 
 /// One that fits no more, or asks for more than there is, is told by how much, and so is who reads the log.
 #[test]
-fn who_is_refused_is_told_why_and_so_is_the_log() {
+fn refused_source_gets_the_reason_and_so_does_the_log() {
     let (site, serve, address) = serving_logged("");
     let mut client = publisher(address, TCP);
     recorded(&site, &mut client);
@@ -156,7 +156,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
 
 /// What nobody has said is reserved as the file says, and players are told that.
 #[test]
-fn what_nothing_is_known_of_has_the_default_rate() {
+fn unknown_stream_has_the_default_rate() {
     let (site, serve, address) = serving("rate = \"300KB/s\"");
     let unknown: String = sdp(800)
         .split_inclusive("\r\n")

@@ -68,7 +68,7 @@ fn plays(address: SocketAddr, number: u64, packets: u16) {
 }
 
 #[test]
-fn what_is_deleted_is_gone_for_good_and_nothing_else_is() {
+fn deleted_recording_is_gone_for_good_and_no_other_is() {
     let (site, server, address) = serving("");
     let packets = 120;
     (0..3).for_each(|_| record(&site, address, packets));
@@ -151,7 +151,7 @@ fn a_deletion_that_is_killed_is_made_or_not() {
 
 /// In a ring of nine blocks, over which three recordings go that are deleted while the next one is made.
 #[test]
-fn what_is_recorded_over_and_beside_deleted_blocks_is_whole() {
+fn recording_over_and_beside_deleted_blocks_is_whole() {
     let (site, mut server, mut address) = serving("");
     site.run(&["volume", "delete", "cam"]).done();
     site.run(&["volume", "create", "cam", "--size", "640KiB"])
@@ -253,7 +253,7 @@ fn no_more_than_is_to_be_kept_is_there_while_it_is_recorded_and_after_a_crash() 
 }
 
 #[test]
-fn what_is_too_old_goes_also_of_a_recording_that_goes_on() {
+fn old_part_of_a_live_recording_expires() {
     let (site, server, address) = serving("");
     let mut client = publisher(address, TCP);
     send(&mut client, 0..300, 1);
@@ -371,7 +371,7 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
 
 /// A ring that ends where it began, on the same disk, would take twice as much of that from every stream.
 #[test]
-fn what_is_trimmed_is_a_ring_that_begins_on_another_disk_than_it_ends() {
+fn ring_across_disks_is_trimmed() {
     let site = Site::new(3);
     // One to an extent, so that each is on the next disk.
     with_blocks_of(&site, "1MiB", "");
@@ -420,7 +420,7 @@ fn a_volume_that_is_as_long_as_it_may_be_goes_round() {
 }
 
 #[test]
-fn what_is_left_to_others_is_not_taken_and_is_given_back() {
+fn space_left_to_others_is_not_taken_and_is_given_back() {
     let (site, server, address) = serving("");
     growing(&site, "1MiB", &["--grow-to", "30MiB"]);
     let left = (free_bytes(&site) - MIB).to_string();
@@ -699,7 +699,7 @@ fn bytes_are_not_recorded_over_recordings() {
 }
 
 #[test]
-fn what_is_recorded_is_neither_cut_off_nor_let_go_of_by_the_way() {
+fn live_recording_is_neither_cut_off_nor_released_by_retention() {
     let (site, server, address) = serving("");
     record(&site, address, 500);
     let all = blocks(&site);

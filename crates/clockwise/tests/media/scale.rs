@@ -148,7 +148,7 @@ fn faster_it_begins_with_the_first_key_frame() {
 
 /// What has been overwritten is nothing to wait for at any scale, also where it was paused before.
 #[test]
-fn what_has_been_overwritten_is_not_waited_for() {
+fn play_does_not_wait_for_overwritten_blocks() {
     let (site, serve, address) = serving("");
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();
@@ -303,7 +303,7 @@ fn whole_frames(packets: &[(u16, u32, u64, u8)]) -> Vec<u64> {
 /// Of what is being recorded, also the group of blocks that is not full yet is played faster and backwards, up to the last
 /// key frame that is on the disks.
 #[test]
-fn what_is_being_recorded_is_played_up_to_its_end() {
+fn live_recording_is_played_up_to_its_end() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address);
     let blocks = || recordings(&site)[0]["blocks"].as_u64();

@@ -357,7 +357,7 @@ fn speeds(site: &Site, address: SocketAddr) {
 }
 
 #[test]
-fn what_a_crash_has_left_has_an_index_to_its_end() {
+fn recording_cut_by_a_crash_has_an_index_to_its_end() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address);
     let frames = 340;

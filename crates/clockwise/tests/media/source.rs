@@ -15,7 +15,7 @@ use testkit::site::{Site, call};
 use testkit::until;
 
 #[test]
-fn what_a_camera_sends_is_recorded_as_it_is() {
+fn packets_of_a_camera_are_recorded_unchanged() {
     for transport in ["tcp", "udp"] {
         let (site, server, address) = serving("");
         let camera = Camera::new();
@@ -215,7 +215,7 @@ fn a_camera_that_is_cut_off_within_a_packet_goes_on_in_the_same_recording() {
 }
 
 #[test]
-fn what_the_disks_cannot_carry_is_told_and_holds_nothing() {
+fn source_beyond_the_disks_is_reported_and_holds_nothing() {
     let (site, server, address, _camera, mut visit) = connected("", &["--rate", "9GB/s"]);
     for _ in ["OPTIONS", "DESCRIBE"] {
         let wanted = visit.wanted().expect("it asks");
@@ -458,7 +458,7 @@ fn a_source_that_would_record_its_own_recording_says_so() {
 
 /// What a camera has sent by UDP is recorded, however soon it is gone then.
 #[test]
-fn what_lies_in_the_sockets_when_a_camera_goes_is_recorded() {
+fn packets_in_the_sockets_of_a_vanished_camera_are_recorded() {
     let (site, server, address, camera, mut visit) = called("udp");
     let sent = packets(0..160, 7);
     send(&mut visit, &sent[..10]);

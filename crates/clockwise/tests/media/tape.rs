@@ -390,7 +390,7 @@ fn nothing_is_known_of_a_recording_that_begins() {
 /// What comes by UDP when all has been received that was sent before the end is not missing, nor what nobody received though
 /// buffers were free, with nothing dropped behind it; what was waiting for a buffer is.
 #[test]
-fn what_comes_after_the_end_is_not_missing() {
+fn packets_after_the_end_are_not_missing() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     for (is_starved, is_all, lost) in [(false, true, 0), (false, false, 0), (true, false, 2)] {
@@ -432,7 +432,7 @@ fn said_by(says: impl FnOnce()) -> String {
 /// Where a socket could not be emptied in time, what lies there before what it has dropped is missing as that is, each by its number
 /// and its reason; what came behind that may have come after the end.
 #[test]
-fn what_a_socket_that_is_not_emptied_has_dropped_is_missing() {
+fn packets_dropped_by_a_full_socket_are_missing() {
     const SENT: u16 = 200;
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
@@ -486,7 +486,7 @@ fn what_a_socket_that_is_not_emptied_has_dropped_is_missing() {
 
 /// What goes while a recording is examined is not damaged.
 #[test]
-fn what_has_gone_meanwhile_is_not_damaged() {
+fn expired_block_is_not_damaged() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
@@ -566,7 +566,7 @@ fn only_what_goes_by_a_change_is_told() {
 
 /// A day is a day of what went by, whatever the wall clock says of it, as long as that can be known.
 #[test]
-fn what_is_recorded_grows_old_by_the_time_that_went_by() {
+fn recording_ages_by_elapsed_time() {
     const DAY: u64 = 86_400_000_000_000;
     const YEARS: u64 = 14 * 365 * DAY;
     let rig = Rig::new(&[("cam", 20)]);

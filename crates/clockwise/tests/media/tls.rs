@@ -76,7 +76,7 @@ fn packets_come_back_as_they_came_and_none_goes_by_udp() {
 }
 
 #[test]
-fn who_takes_no_packets_gets_them_later() {
+fn tls_player_that_reads_nothing_gets_its_packets_later() {
     let (site, serve, certificate, address) = tls::serving("");
     let mut client = connect(address, &certificate);
     records(&mut client, 24_000);
@@ -113,7 +113,7 @@ fn ends(socket: &mut TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_tls_or_half_of_it_ends_and_holds_nothing() {
+fn broken_tls_handshake_ends_and_holds_nothing() {
     let site = Site::new(2);
     let certificate = with_tls(&site, "timeout = \"2s\"\n");
     site.run(&["pool", "create"]).done();

@@ -237,7 +237,7 @@ fn the_one_that_was_made_for_longest_with_the_master_is_played_and_may_end_or_be
 }
 
 #[test]
-fn what_goes_on_is_played_together_too() {
+fn live_recordings_are_played_together() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);
     let mut other = Camera::records(address, "other", 77);
@@ -278,7 +278,7 @@ fn what_goes_on_is_played_together_too() {
 
 /// One of which nothing more is on the disks for a while, as its blocks take long to be full, is shown again when there is.
 #[test]
-fn who_has_caught_up_with_what_goes_on_is_shown_what_comes() {
+fn player_that_has_caught_up_gets_live_packets() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);
     let mut other = Camera::records(address, "other", 77);
@@ -318,7 +318,7 @@ fn who_has_caught_up_with_what_goes_on_is_shown_what_comes() {
 
 /// What is over stays so where something else is refused, also if there is more of it that is not shown.
 #[test]
-fn what_is_over_does_not_begin_again_with_what_goes_on() {
+fn ended_recording_does_not_begin_again_beside_a_live_one() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);
     let mut other = Camera::records(address, "other", 9);
@@ -348,7 +348,7 @@ fn what_is_over_does_not_begin_again_with_what_goes_on() {
 }
 
 #[test]
-fn what_makes_no_sense_together_is_refused_and_holds_nothing() {
+fn senseless_presentation_is_refused_and_holds_nothing() {
     let (site, serve, address) = site();
     site.run(&["volume", "create", "third", "--size", "20MiB"])
         .done();
@@ -460,7 +460,7 @@ fn ffmpeg_plays_what_it_has_recorded_to_two_volumes() {
 }
 
 #[test]
-fn who_came_back_is_played_from_then_on() {
+fn returned_camera_is_played_from_then_on() {
     let (site, serve, address) = come_back(20);
     let (cam, other) = (begun(&site, "cam")[0], begun(&site, "other"));
     let times = [(other[0], 0), (other[2], 1_000)];

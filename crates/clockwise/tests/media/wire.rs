@@ -144,7 +144,7 @@ fn time_of(reports: &[Vec<u8>], timestamp: u32, clock_rate: i128) -> i128 {
 
 /// The picture is 250 ms earlier than the sound by what their sender says, whenever their packets came.
 #[test]
-fn what_was_at_one_time_is_played_at_one_time() {
+fn simultaneous_frames_are_played_together() {
     let (site, serve, address) = serving("");
     let mut client = publisher_of_two(address);
     let (picture, sound) = (4_294_967_000_u32, 77_u32);
@@ -175,7 +175,7 @@ fn what_was_at_one_time_is_played_at_one_time() {
 }
 
 #[test]
-fn what_is_reserved_is_told_and_changed() {
+fn reserved_rate_is_reported_and_changed() {
     let (site, serve, address) = serving("");
     let reserved = || {
         let status = call(&site, "GET", "/v1/status", "").1;
@@ -335,7 +335,7 @@ fn a_full_volume_keeps_what_is_newest() {
 }
 
 #[test]
-fn who_is_recorded_is_told_how_well_its_packets_come() {
+fn publisher_gets_receiver_reports() {
     let (_site, serve, address) = serving("");
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -377,7 +377,7 @@ fn who_is_recorded_is_told_how_well_its_packets_come() {
 
 /// Who publishes faster than that is recorded, and does not listen any more when reports come.
 #[test]
-fn what_a_publisher_has_sent_is_recorded_when_it_has_gone() {
+fn packets_of_a_vanished_publisher_are_recorded() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, TCP);
     let sent = 1_600;
@@ -397,7 +397,7 @@ fn what_a_publisher_has_sent_is_recorded_when_it_has_gone() {
 
 /// A client need not wait for an answer before it asks for something else.
 #[test]
-fn what_comes_with_a_request_is_answered_as_well() {
+fn pipelined_requests_are_answered() {
     let (site, serve, address) = serving("");
     let mut client = Client::connect(address);
     client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
@@ -432,7 +432,7 @@ fn what_comes_with_a_request_is_answered_as_well() {
 
 /// Encoders have an application and a stream, or call their only track nothing.
 #[test]
-fn what_is_published_below_a_volume_is_recorded_there() {
+fn path_below_a_volume_is_recorded_in_the_volume() {
     let (site, serve, address) = serving("");
     let sound = "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
     let two = sdp(800) + sound;
@@ -470,7 +470,7 @@ fn what_is_published_below_a_volume_is_recorded_there() {
 
 /// Nobody relies on what there is not (RFC 2326, section 12.32).
 #[test]
-fn what_is_required_and_not_known_is_refused() {
+fn unknown_required_feature_is_refused() {
     let (_site, serve, address) = serving("");
     let mut client = Client::connect(address);
     for (method, body) in [("OPTIONS", ""), ("DESCRIBE", ""), ("SETUP", "")] {

@@ -56,7 +56,7 @@ fn a_set_that_only_preemption_would_save_is_refused() {
 }
 
 #[test]
-fn of_tasks_that_block_the_others_alike_the_first_in_the_file_is_named() {
+fn first_of_equally_blocking_tasks_is_named() {
     // 80 ms of any of the three and 30 ms of "short" are more than 100 ms.
     let long = |name: &str, period: u64, count: u64| {
         format!(
@@ -121,7 +121,7 @@ fn a_task_that_no_disk_could_serve_alone_is_refused_for_its_utilization() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_with_its_line() {
+fn fault_of_a_file_is_reported_with_its_line() {
     let cases = [
         (
             "[[task]]\nservice_us = 4\nperiod_us = \"x\"\n",

@@ -80,7 +80,7 @@ fn a_stream_that_another_one_would_make_late_is_told_which() {
 }
 
 #[test]
-fn what_would_fit_is_said_with_the_block_that_is_proposed_for_it() {
+fn refusal_names_the_rate_and_block_that_would_fit() {
     let (site, server) = serving("", "32MiB");
     let ask = |rate: u64, block: Option<u64>| {
         let ask = json!({
@@ -103,7 +103,7 @@ fn what_would_fit_is_said_with_the_block_that_is_proposed_for_it() {
 }
 
 #[test]
-fn what_streams_that_have_ended_still_hold_is_told() {
+fn refusal_names_shares_of_ended_streams() {
     let (site, server) = serving("", "8MiB");
     let (before, said) = refused(&site, &play("900GB/s", "64KiB"));
     assert_eq!(before["utilization_leaving"], 0.0, "{before}");

@@ -33,7 +33,7 @@ fn command_lines_that_make_no_sense() {
 }
 
 #[test]
-fn what_needs_a_server_or_disks_that_are_not_there() {
+fn missing_server_and_missing_disks_are_reported() {
     let site = Site::new(1);
     let run = |arguments: &[&str]| site.run(arguments);
     // Each of them waits for a server that is about to listen: all at once.

@@ -95,7 +95,7 @@ fn volumes_that_are_made_deleted_and_resized_are_seen() {
 }
 
 #[test]
-fn what_is_not_whole_blocks_is_read_and_not_written() {
+fn partial_blocks_are_read_and_their_writes_refused() {
     let Some(mounted) = Mounted::new(&[("v", 4)]) else {
         return;
     };

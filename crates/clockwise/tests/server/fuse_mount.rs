@@ -43,7 +43,7 @@ fn write_until_gone(file: &File, first: u64, durable: &[AtomicU64]) {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_kill_and_the_dead_mount_is_cleared() {
+fn synced_data_survives_a_kill_and_the_dead_mount_is_cleared() {
     let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
         return;
     };
@@ -93,7 +93,7 @@ const CHUNKS: u64 = 4096;
 
 /// That a chunk has data is durable with the first write to it, if that is forced.
 #[test]
-fn what_was_written_with_o_dsync_is_there_after_a_kill() {
+fn o_dsync_writes_survive_a_kill() {
     let names = ["a", "b", "c"];
     let Some(mut mounted) = Mounted::new(&names.map(|name| (name, CHUNKS * 4096 / MIB))) else {
         return;
@@ -172,7 +172,7 @@ fn a_server_goes_on_when_its_mount_is_forced_away() {
 }
 
 #[test]
-fn what_others_mount_in_the_place_of_volumes_stays() {
+fn foreign_mount_over_the_volumes_stays() {
     let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
         return;
     };
@@ -312,7 +312,7 @@ fn a_server_ends_though_its_mount_is_in_use() {
 }
 
 #[test]
-fn whoever_unmounts_the_volumes_is_not_in_the_servers_way() {
+fn unmount_by_another_user_does_not_stop_the_server() {
     let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
         return;
     };

@@ -100,7 +100,7 @@ fn learn(known: &mut [Known], told: &Told) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+fn acknowledged_writes_survive_a_kill_at_any_moment() {
     let seed = seed("kill", None);
     let (site, mut server) = Site::serving(2);
     let size = format!("{}KiB", BLOCKS * BLOCK as u64 / 1024);

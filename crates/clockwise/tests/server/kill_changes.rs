@@ -372,7 +372,7 @@ fn close(site: &Site, name: &str, mut wire: Wire) {
 }
 
 #[test]
-fn what_was_answered_of_volumes_survives_a_kill_and_what_was_not_is_whole() {
+fn answered_volume_changes_survive_a_kill_and_others_are_whole() {
     let seed = seed("kill changes", None);
     let mut random = Random(seed);
     let (site, mut server) = Site::serving(2);

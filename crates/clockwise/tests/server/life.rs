@@ -289,7 +289,7 @@ fn the_memory_of_a_server_in_real_time_is_not_paged_out() {
 }
 
 #[test]
-fn what_was_flushed_survives_a_kill() {
+fn flushed_data_survives_a_kill() {
     if !have("nbdcopy") {
         return;
     }
@@ -463,7 +463,7 @@ fn a_command_that_waits_for_a_pool_to_be_opened_is_ended_by_ctrl_c() {
 }
 
 #[test]
-fn what_takes_long_is_waited_for_while_the_server_answers() {
+fn long_command_is_waited_for_while_the_server_answers() {
     let site = Site::new(0);
     let socket = site.path("slow.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -526,7 +526,7 @@ fn marked(site: &Site, marks: &[(usize, &[u8])]) -> String {
 }
 
 #[test]
-fn what_would_be_destroyed_is_told_and_spared_unless_it_is_forced() {
+fn existing_data_is_named_and_spared_unless_forced() {
     let (site, server) = Site::serving(1);
     site.run(&["volume", "create", "v", "--size", "4MiB"])
         .done();
@@ -575,7 +575,7 @@ fn what_would_be_destroyed_is_told_and_spared_unless_it_is_forced() {
 }
 
 #[test]
-fn what_an_nbd_client_has_open_is_spared_unless_it_is_forced() {
+fn volume_open_over_nbd_is_spared_unless_forced() {
     let (site, server) = Site::serving(1);
     site.run(&["volume", "create", "v", "--size", "4MiB"])
         .done();

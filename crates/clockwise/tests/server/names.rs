@@ -16,7 +16,7 @@ const NONE: [&str; 8] = [
 ];
 
 #[test]
-fn what_cannot_be_read_is_no_name_of_a_volume() {
+fn unprintable_volume_name_is_refused() {
     let (site, server) = Site::serving(1);
     for name in NONE {
         let made = site.run(&["volume", "create", name, "--size", "1MiB"]);
@@ -32,7 +32,7 @@ fn what_cannot_be_read_is_no_name_of_a_volume() {
 }
 
 #[test]
-fn what_cannot_be_read_is_no_name_of_a_stream() {
+fn unprintable_stream_name_is_refused() {
     let (site, server) = Site::serving(1);
     site.run(&["volume", "create", "v", "--size", "8MiB"])
         .done();

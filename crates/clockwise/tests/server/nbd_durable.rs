@@ -111,7 +111,7 @@ fn forced_zeros_need_no_flush() {
 }
 
 #[test]
-fn what_is_neither_flushed_nor_forced_may_be_lost_and_is_old_or_new() {
+fn unflushed_write_is_old_or_new_after_a_crash() {
     let mut rng = StdRng::seed_from_u64(seed("unflushed", None));
     for durability in KINDS {
         let before = pattern(1, LENGTH);

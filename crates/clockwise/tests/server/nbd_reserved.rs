@@ -103,7 +103,7 @@ fn a_reserved_export_gets_its_share_beside_a_flood() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_export_served_like_any_other() {
+fn export_reservation_that_does_not_fit_is_refused_and_the_export_served() {
     let rig = Rig::reserving(
         &[("a", 8), ("b", 8)],
         vec![reservation("a", 100, 250), reservation("b", 200, 250)],

@@ -14,7 +14,7 @@ const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 
 #[test]
-fn what_is_written_is_read_back_in_every_size_and_reply_form() {
+fn written_data_is_read_back_in_every_size_and_reply_form() {
     let rig = Rig::new(&[("v", 96)]);
     let mut wire = Wire::structured(&rig.socket, "v");
     // A sector, a page, across an extent, several parts, the most there may be.
@@ -46,7 +46,7 @@ fn what_is_written_is_read_back_in_every_size_and_reply_form() {
 }
 
 #[test]
-fn what_was_answered_is_there_after_a_restart_in_good_order() {
+fn answered_writes_survive_an_orderly_restart() {
     let rig = Rig::new(&[("a", 8), ("b", 8)]);
     let mut a = Wire::structured(&rig.socket, "a");
     let mut other = Wire::structured(&rig.socket, "a");

@@ -309,7 +309,7 @@ const TAKEN_OVER: [&str; 3] = [
 
 /// One disk has two names: a file, and a loop device over it. No lock is on both.
 #[test]
-fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
+fn first_of_two_servers_on_one_disk_stops_and_the_pool_is_whole() {
     let (site, first) = Site::serving(1);
     let Some(device) = Loop::attach(&site.path("disk-0"), 512) else {
         return;
@@ -336,7 +336,7 @@ fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
 
 /// The first has nothing to write, and ends all the same.
 #[test]
-fn of_two_servers_on_one_disk_the_first_ends_by_itself() {
+fn first_of_two_servers_on_one_disk_ends_by_itself() {
     let (site, first) = Site::serving(1);
     let Some(device) = Loop::attach(&site.path("disk-0"), 512) else {
         return;
@@ -375,7 +375,7 @@ fn no_pool_is_made_of_one_disk_under_two_names() {
 }
 
 #[test]
-fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
+fn creation_only_setting_is_refused_later_with_advice() {
     let site = Site::new(1);
     site.run(&["pool", "create"]).done();
     let text = read_text(&site.config());

@@ -59,7 +59,7 @@ fn reserved_ns(site: &Site) -> u64 {
 }
 
 #[test]
-fn what_requests_take_longer_widens_the_profile_that_is_served_next() {
+fn overruns_widen_the_profile_of_the_next_start() {
     let (site, server) = Site::serving_drives(1);
     assert_eq!(server.terminate().0, Some(0));
     // A drive that is said to turn more than twice as fast as it does.

@@ -109,7 +109,7 @@ fn the_clock_and_the_simulator_serve_the_same() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_said() {
+fn unmeasurable_value_is_refused() {
     sim(&["figure", "6.1", "--out", "x"]).fails(2, &["6.1", "6.5", "all"]);
     sim(&["figure", "6.4", "--out", "/proc/none"]).fails(1, &["/proc/none"]);
     sim(&["adversary", "--scheduler", "fifo"]).fails(2, &["fifo", "exact"]);

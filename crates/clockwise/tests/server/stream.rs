@@ -65,7 +65,7 @@ fn tells_of_every_block(report: &Value, lines: &str) {
 }
 
 #[test]
-fn what_is_recorded_is_played() {
+fn recorded_stream_is_played() {
     let (site, server) = site();
     let content = pattern(1, 1_000_000);
     std::fs::write(site.path("in"), &content).expect("a file");
@@ -144,7 +144,7 @@ fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
 
 /// `/dev/full` takes nothing, as a full file system; a reader that has enough closes its pipe.
 #[test]
-fn where_played_bytes_go_may_be_full_or_have_enough() {
+fn destination_of_a_played_stream_may_be_full_or_closed() {
     let (site, server) = site();
     let arguments = ["--rate", "500KB/s", "--length", "512KiB", "--to"];
     play(&site, &[&arguments[..], &["/dev/full"]].concat())
@@ -171,7 +171,7 @@ fn where_played_bytes_go_may_be_full_or_have_enough() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn stream_that_does_not_fit_is_refused_with_one_that_would() {
     let (site, server) = site();
     let refused = record(&site, &["--rate", "900GB/s", "--from", "/dev/null"]);
     refused.fails(3, &["refused_by", "rate_that_fits", "utilization"]);

@@ -22,7 +22,7 @@ fn of_site(site: &Site, arguments: &[&str]) -> std::process::Command {
 }
 
 #[test]
-fn what_is_played_to_standard_output_is_alone_there() {
+fn standard_output_has_the_played_bytes_alone() {
     let (site, server) = site();
     let content = pattern(1, 300_000);
     std::fs::write(site.path("in"), &content).expect("a file");

@@ -160,7 +160,7 @@ fn a_number_that_cannot_be_used_is_told_what_it_lacks() {
 }
 
 #[test]
-fn who_records_is_told_how_much_there_is_when_the_server_is_gone() {
+fn recorder_reports_durable_bytes_when_the_server_is_gone() {
     let (site, server) = Site::serving(1);
     site.run(&["volume", "create", "v", "--size", "8MiB"])
         .done();

@@ -39,7 +39,7 @@ fn shown(site: &Site, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_takes_long_shows_that_it_is_at_work() {
+fn long_command_shows_progress() {
     if !have("script") {
         return;
     }
@@ -283,7 +283,7 @@ fn a_server_says_to_programs_when_it_is_ready() {
 }
 
 #[test]
-fn who_may_not_use_the_socket_is_told_so() {
+fn forbidden_socket_is_reported() {
     if !is_root("being somebody else") {
         return;
     }
