@@ -9,7 +9,7 @@ use testkit::site::{clockwise, outcome};
 use testkit::skip::have;
 use testkit::until;
 
-/// What is written over the recording: no video begins so.
+/// Bytes written over the recording: no video begins with them.
 const DAMAGE: [u8; 4096] = [0xa5; 4096];
 
 #[test]

@@ -17,7 +17,7 @@ use testkit::skip::have;
 const LONG: [&str; 2] = ["--seconds", "60"];
 const SHORT: [&str; 2] = ["--seconds", "1"];
 
-/// Where demos have their folder.
+/// The folder of a test's demos.
 struct Stage {
     scratch: Scratch,
 }
@@ -165,14 +165,14 @@ fn interrupted_while_ffmpeg_makes_its_video() {
     let Some(stage) = Stage::enter() else {
         return;
     };
-    // Where there is no video to be found.
+    // A folder without video.
     let elsewhere = tempfile::tempdir().expect("a folder");
     let inside = elsewhere.path().join("inside");
     std::fs::create_dir(&inside).expect("a folder");
     let mut command = stage.demo(&LONG);
     command.current_dir(inside).env_remove("CLOCKWISE_SHARED");
     let said = stage.interrupted_at("with ffmpeg", command, Signal::INT);
-    // It did not wait for ffmpeg to be done and then go on.
+    // It did not wait for ffmpeg to finish and then go on.
     assert!(!said.contains("Three emulated drives"), "{said}");
 }
 

@@ -10,8 +10,8 @@ use crate::support::{Running, demo, ended, may_mount, nothing_is_left};
 use serde_json::Value;
 use testkit::skip::have;
 
-/// How long a demo runs, in seconds, in which every program of its load comes to an end at least once: on a
-/// machine with nothing else to do that takes three.
+/// Length of a demo, in seconds, in which every program of its load ends at least once. An idle machine needs
+/// three.
 const LONG_ENOUGH: &str = "20";
 
 /// The user that owns nothing.
@@ -80,7 +80,7 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
         assert_eq!(report["file_load_note"], Value::Null);
     }
     assert_eq!(number(exact, "misses"), 0, "{exact:#}");
-    // Where the data lay: in a folder of its own, which is gone.
+    // The data lay in a folder of its own, which is gone.
     let lay = Path::new(report["scratch"].as_str().expect("a folder"));
     assert_eq!(lay.parent(), Some(scratch.path()));
     assert_eq!(report["scratch_is_kept"], false);
@@ -129,7 +129,7 @@ fn one_more_is_refused(phase: &Value) {
     }
     assert!(number(refusal, "short_by_ns") > 0, "{refusal:#}");
     assert!(number(refusal, "rate_that_fits") < number(too_much, "rate_bytes_per_second"));
-    // What players over RTSP turn out not to need is given back while they play.
+    // Bandwidth that players over RTSP do not need is given back while they play.
     let may_change = if number(phase, "cameras") > 0 {
         0.05
     } else {
@@ -283,7 +283,7 @@ fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
     let elsewhere = tempfile::tempdir().expect("a folder");
     let mut command = demo(scratch.path(), &["--seconds", "1", "--no-edf", "--json"]);
     if rustix::process::geteuid().is_root() {
-        // Where anybody may run it, wherever this was built.
+        // A place where anybody may run it, wherever this was built.
         let program = elsewhere.path().join("clockwise");
         std::fs::copy(env!("CARGO_BIN_EXE_clockwise"), &program).expect("a copy");
         let everybody = std::fs::Permissions::from_mode(0o755);

@@ -18,14 +18,14 @@ use testkit::site::{Outcome, clockwise};
 use testkit::skip::{have, is_root, skipped, tool};
 use testkit::until;
 
-/// How long a demo may take from its beginning to its end: several times the minutes of the longest.
+/// Longest demo, from its beginning to its end: several times the minutes of the longest test.
 pub(crate) const DEMO_WITHIN: Duration = Duration::from_secs(900);
 
-/// How long a demo may take to end when it is told to.
+/// Longest end of a demo after a signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A folder for demos. What a demo has left mounted there, because it was killed or is broken, is taken
-/// down before the folder is removed: however the test ends, nobody walks into it.
+/// A folder for demos. Mounts that a killed or broken demo has left there are taken down before the folder is
+/// removed, however the test ends.
 pub(crate) struct Scratch(tempfile::TempDir);
 
 /// A folder on a disk: what demos write is too much for a `/tmp` in memory.
@@ -47,7 +47,7 @@ impl Drop for Scratch {
             .rev()
             .partition(|mount| mount.kind.starts_with("fuse"));
         let unmount = |mount: &Mount| run(tool("umount").arg("--lazy").arg(&mount.place));
-        // What cannot be taken down is left, and the test that left it has failed already.
+        // A mount that cannot be taken down is left; the test that left it has failed already.
         others.iter().for_each(|mount| _ = unmount(mount));
         for device in loops_in(self.path()) {
             run(tool("losetup").arg("--detach").arg(device));
@@ -62,7 +62,7 @@ struct Mount {
     kind: String,
 }
 
-/// What is mounted inside a folder, in the order in which it was.
+/// Mounts inside a folder, in their order.
 fn mounts_in(folder: &Path) -> Vec<Mount> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("/proc");
     let mounts = mounts.lines().filter_map(|line| {
@@ -111,8 +111,8 @@ pub(crate) fn demo(scratch: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether a demo mounts a file system here: for root it must, wherever there are the devices for it and
-/// another one can be mounted. Where it does not, what would be tested of that is skipped.
+/// True if a demo mounts a file system here. For root it must, if the devices exist and another file system
+/// can be mounted. Otherwise the tests of the mount are skipped.
 pub(crate) fn may_mount() -> bool {
     let missing = MOUNT_DEVICES
         .iter()
@@ -126,7 +126,7 @@ pub(crate) fn may_mount() -> bool {
         && SmallDisk::new(8).is_some()
 }
 
-/// How a demo came to its end, and what it said.
+/// Waits for the end of a demo, and returns its exit status and output.
 #[track_caller]
 pub(crate) fn ended(mut demo: Command) -> Outcome {
     let demo = Process::captured(&mut demo);
@@ -140,16 +140,16 @@ pub(crate) fn ended(mut demo: Command) -> Outcome {
 #[track_caller]
 fn ended_well(session: u32, said: &str) {
     assert!(!said.contains("panicked"), "{said}");
-    // Whoever lost his parent is waited for by the first process of this machine.
+    // The first process of this machine waits for orphans.
     let what = "the end of every process of a demo, with somebody having waited for it";
     until(what, || !has_processes(session));
 }
 
-/// Whether there is a process of this session, those included that have ended and are not waited for.
+/// True if there is a process of this session, also an ended one that is not waited for.
 fn has_processes(session: u32) -> bool {
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
     let mut stats = processes.filter_map(|entry| {
-        // What is no process has none, and one may go meanwhile.
+        // An entry that is no process has none, and a process may end meanwhile.
         std::fs::read_to_string(entry.path().join("stat")).ok()
     });
     stats.any(|stat| {
@@ -185,7 +185,7 @@ impl Running {
         Self::begin_to(command, Stdio::null())
     }
 
-    /// The same with the report going somewhere.
+    /// As `begin`, with the report going somewhere else.
     pub(crate) fn begin_to(mut command: Command, report: Stdio) -> Self {
         command
             .stdin(Stdio::null())
@@ -249,7 +249,7 @@ pub(crate) fn nothing_is_left(scratch: &Path) {
     assert!(left.is_empty(), "{left}");
 }
 
-/// What still names the folder, and what is in it.
+/// Processes and mounts that still name the folder, and its contents.
 fn left_in(scratch: &Path) -> String {
     let name = scratch.display().to_string();
     let mut left = String::new();
@@ -311,7 +311,7 @@ impl SmallDisk {
     pub(crate) fn fill(&self) {
         let file = std::fs::File::create_new(self.path().join("filler")).expect("a file");
         let mut taken = 0;
-        // What is taken while the demo writes is found to be too much, and halved.
+        // If the demo's own writes make this too much, the size is halved.
         let mut step = 1 << 30;
         while step >= 4096 {
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), taken, step) {
@@ -322,7 +322,7 @@ impl SmallDisk {
     }
 }
 
-/// Whether a command succeeds.
+/// True if a command succeeds.
 fn run(command: &mut Command) -> bool {
     let output = Process::captured(command).try_output(WITHIN);
     output.is_ok_and(|output| output.status.success())

@@ -7,7 +7,7 @@ use testkit::until;
 
 const TYPE: &str = "Content-Type: text/parameters\r\n";
 
-/// What is reserved, as the session is told.
+/// The reserved rate, as the session is told.
 fn reserved(client: &mut Client) -> String {
     let said = client.ask("GET_PARAMETER", "cam", TYPE, "block\r\nbuffers\r\n");
     said.is(200).body
@@ -45,7 +45,7 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
         assert!(said.body.contains(because), "{text}: {said:?}");
         assert_eq!(reserved(&mut client), "block: 65536\r\nbuffers: 4\r\n");
     }
-    // Of four blocks of the volume each they are fewer.
+    // With four blocks of the volume each, there are fewer blocks.
     set(&mut client, 4);
     assert_eq!(reserved(&mut client), "block: 262144\r\nbuffers: 16\r\n");
     let sent = packets(0, 44, 0, 140);
@@ -59,7 +59,7 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
     assert!(number(&of, "blocks") <= 7, "{of}");
     assert_eq!(number(&of, "block_bytes"), 4 * BLOCK);
     assert_eq!(number(&of, "buffer_bytes"), BLOCK);
-    // Whoever asks, however often.
+    // Requests meanwhile change nothing, however many there are.
     for (turn, packet) in rest.iter().enumerate() {
         client.packet(0, packet);
         match turn % 200 {
@@ -96,7 +96,7 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
         let range = format!("Range: npt={}.{:03}-\r\n", at_ms / 1_000, at_ms % 1_000);
         player.ask("PLAY", "cam", &range, "").is(200);
         let came = player.packets_on(0, 200);
-        // Where it begins depends on when the first packet came after RECORD.
+        // The first recorded packet depends on the time of the first packet after RECORD.
         let begins = sent.iter().position(|packet| *packet == came[0]);
         let begins = begins.expect("it is one that was sent");
         assert!(

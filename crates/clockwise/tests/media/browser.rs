@@ -20,10 +20,10 @@ const RATE: u32 = 25;
 /// A browser that has none for the page's player.
 const WITHOUT_MEDIA_SOURCE: &str = "delete window.MediaSource; delete window.ManagedMediaSource";
 
-/// How long a recording is that has ended.
+/// Length of an ended recording, in seconds.
 const SECONDS: f64 = 60.0;
 
-/// What is said of what the page plays, once a condition holds; an error if it cannot be played.
+/// A report about the page's video, once a condition holds; an error if it cannot be played.
 fn when(condition: &str) -> String {
     format!(
         "new Promise((yes, no) => {{
@@ -75,7 +75,7 @@ fn http(serve: &Ready) -> SocketAddr {
     said.expect("an address")
 }
 
-/// How many recordings have ended.
+/// Number of ended recordings.
 fn ended(site: &Site, volume: &str) -> usize {
     let list = site.json(&["recording", "list", volume]);
     let list = list.as_array().expect("a list");
@@ -136,7 +136,7 @@ fn plays_through(browser: &mut Browser, source: &str) {
         SECONDS / 2.0 + 1.0
     )));
     assert!(number(&middle, "at") < SECONDS / 2.0 + 3.0, "{middle}");
-    // As fast as four times, all of it.
+    // At four times the speed, all of it.
     browser.does(&with_video("video.playbackRate = 4"));
     let before = number(&browser.does(&when("true")), "frames");
     browser.does(&with_video("video.currentTime = 0"));
@@ -197,7 +197,7 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     let (site, serve, address) = serving(HTTP);
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();
-    // Of which a browser plays the first minute at most; it has the rest of the time to start, and to go back.
+    // A browser plays the first minute of it at most; the rest is time to start, and to go back.
     let seconds = 60.0;
     let mut command = clip(&["-re"], seconds);
     let mut publisher = Process::spawn(command.arg(format!("rtsp://{address}/ring")));
@@ -216,7 +216,7 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     let frames = number(&later, "frames") - number(&begun, "frames");
     assert!(frames > 19.0 * f64::from(RATE), "{begun} {later}");
     assert_eq!(ended(&site, "ring"), 0, "it goes on");
-    // Who comes now goes back as far as there is something, and on from there.
+    // A new player goes back to the oldest part, and plays on from there.
     assert_eq!(browser.open(&page), Ok(200));
     let begun = browser.does(&when("video.currentTime > 0.2 && !video.paused"));
     let oldest = browser.does(&with_video("return video.seekable.start(0)"));
@@ -240,7 +240,7 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     serve.terminate();
 }
 
-/// Who may see what a server has that asks for it.
+/// A user for a server that asks for passwords.
 const ANNA: Who<'_> = Who {
     user: "anna",
     password: "of-anna",
@@ -298,13 +298,15 @@ fn a_browser_is_asked_who_it_is_and_plays_then() {
     serve.terminate();
 }
 
-/// A page of another site gets at recordings where its site is named, with what its user logs in with, and others do not.
+/// A page of another site gets at recordings where its site is named, with what its user logs in with, and
+/// others do not.
 #[test]
 fn a_page_of_another_site_shows_what_it_may() {
     if !have("ffmpeg") || !have("chromium") {
         return;
     }
-    // Another site is whatever answers, here with a page that says that there is none, and leaves it to scripts what they fetch.
+    // Another site is whatever answers, here with a page that says that there is none, and leaves it to
+    // scripts what they fetch.
     let portal = Site::new(1);
     with_rtsp(&portal, HTTP);
     portal.run(&["pool", "create"]).done();
@@ -327,7 +329,7 @@ fn a_page_of_another_site_shows_what_it_may() {
     let part = browser.does(&fetches("recording.mp4"));
     let part = part.as_str().unwrap_or_default();
     assert!(part.starts_with("206 bytes 0-99/"), "{part}");
-    // The same page by another name is of another site.
+    // The same page under another name belongs to another site.
     let other = format!("http://localhost:{}/page", portal.port());
     assert_eq!(browser.open(&other), Ok(404));
     assert_eq!(browser.does(&fetches("index.m3u8")), "TypeError");

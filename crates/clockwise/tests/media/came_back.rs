@@ -1,4 +1,5 @@
-//! What is played together goes on with the next recording of a volume whose publisher has come back.
+//! Recordings that are played together go on with the next recording of a volume whose publisher has come
+//! back.
 
 use testkit::rtsp::clip::frames;
 use testkit::rtsp::peers::has_played;
@@ -13,7 +14,8 @@ use testkit::until;
 
 #[test]
 fn returned_camera_is_played_by_key_frames_either_way() {
-    // The first ones are more than one key frame, all of which are earlier in their recording than the third ones end.
+    // The first ones are more than one key frame, all of which are earlier in their recording than the third
+    // ones end.
     let (_site, serve, address) = come_back(60);
     let mut client = player(address);
     for scale in ["2", "-2"] {
@@ -44,8 +46,8 @@ fn returned_camera_is_played_by_key_frames_either_way() {
     serve.terminate();
 }
 
-/// That the same key frames come, each once, where that is refused again and again of which only who has read where it is can
-/// tell that there is nothing.
+/// Checks that the same key frames come, each once. A PLAY that is refused again and again does not disturb
+/// that; only a read of the recording can tell that it has to be refused.
 #[track_caller]
 fn are_the_same_whatever_is_refused(
     client: &mut Client,
@@ -101,7 +103,7 @@ fn camera_that_returns_during_play_is_played_on() {
         assert_eq!(frames_on(client, 2, 80).len(), 80);
     }
     are_over(&site, "other", 90);
-    // Who only listens says that it is there.
+    // A player that only listens sends keep-alives.
     alone.keep_alive("cam+other");
     let [_, looks, pauses] = &mut clients;
     looks
@@ -150,7 +152,7 @@ fn returned_camera_is_played_alone_without_deleted_recordings() {
     let came: Vec<u32> = tracks[1].frames.iter().map(|of| of.0).collect();
     assert_eq!(came, all);
 
-    // It is the first one until that is deleted, and then the last one.
+    // The path means the first recording until that is deleted, and then the last one.
     let mut client = player(address);
     client
         .ask("PLAY", "cam+other", "Range: npt=0-\r\n", "")
@@ -179,8 +181,8 @@ fn one_begins_when_the_one_before_is_over() {
     let mut master = Camera::records(address, "cam", 7);
     master.publish(0..400);
     until("it has begun", || newest(&site, "cam").0 > 0);
-    // Both are sent faster than they are shown. The second one begins before the first one is over by a moment, and the
-    // third one long before the second one is.
+    // Both are sent faster than they are shown. The second one begins before the first one is over by a
+    // moment, and the third one long before the second one is.
     for (base, frames) in [(1, 0..20), (2, 1_000..1_100), (3, 2_000..2_200)] {
         let mut other = Camera::records(address, "other", base);
         other.publish(frames);
@@ -195,7 +197,7 @@ fn one_begins_when_the_one_before_is_over() {
     let came: Vec<u32> = other.frames.iter().map(|of| of.0).collect();
     let last: Vec<u32> = (0..20).chain(1_000..1_100).collect();
     assert_eq!(came[..120], last);
-    // What of it was while another one was played is passed over.
+    // The part recorded while another recording was played is skipped.
     let first = came[120];
     let begun = begun(&site, "other");
     let frame_ns = SECOND_NS / u64::from(FRAMES_PER_SECOND);
@@ -209,7 +211,7 @@ fn one_begins_when_the_one_before_is_over() {
     let times: Vec<i128> = (0..came.len()).map(|number| other.at_ns(number)).collect();
     let apart = times.windows(2).map(|two| (two[1] - two[0]) / 1_000_000);
     let apart: Vec<i128> = apart.collect();
-    // As far apart as they were made, if that was longer.
+    // The gap is as long as it was in the recordings, if that was longer.
     let away_ms = begun[1].saturating_sub(begun[0] + 20 * frame_ns) / 1_000_000;
     let most_ms = 1_000 + i128::from(away_ms);
     assert!(
@@ -267,7 +269,7 @@ fn ffmpeg_and_gstreamer_play_who_came_back() {
             let out = out.display().to_string();
             frames(&["-f", "h264", "-i", &out]).expect("frames")
         });
-        // Which one is linked first is not said.
+        // The order of the two links is not specified.
         let mut both = [first, second];
         both.sort_by_key(Vec::len);
         assert_eq!(both, [other.clone(), cam.clone()], "by {transport}");

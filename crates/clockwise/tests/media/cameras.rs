@@ -1,4 +1,5 @@
-//! Cameras that are pulled from say more than they should, or less: they are recorded all the same, or it is said why not.
+//! Cameras that are pulled from say more than they should, or less: they are recorded all the same, or it is
+//! said why not.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,11 @@ use testkit::rtsp::source::{
 };
 use testkit::rtsp::{rtp, sdp, serving};
 
-/// What a camera asks for that wants to know who asks.
+/// Challenge of a camera with passwords.
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";
 
-/// Whoever sends a packet between those of a camera has not taken its place: it goes on, and what comes between is left out.
+/// A stranger that sends a packet between those of a camera does not take its place: the camera's recording
+/// goes on, without the stranger's packet.
 #[test]
 fn a_packet_from_somebody_else_does_not_end_a_track() {
     let (site, server, address, _camera, mut visit) = called("tcp");
@@ -22,7 +24,7 @@ fn a_packet_from_somebody_else_does_not_end_a_track() {
     let stray = packets(500..501, 8);
     send(&mut visit, &stray);
     let unit = has(&site, 21)["bytes"].as_u64().expect("a number") / 21;
-    // It is not known at once who it is.
+    // The sender is not known at once.
     let mut late = 20;
     is(&site, "it goes on", |of| {
         send(&mut visit, &packets(late..late + 1, 7));
@@ -71,7 +73,8 @@ fn a_camera_may_say_where_packets_come_from() {
     server.terminate();
 }
 
-/// Some cameras give no answer to what keeps them alive, or do not say to what one is: packets say that they are there.
+/// Some cameras give no answer to what keeps them alive, or do not say to what one is: packets say that they
+/// are there.
 #[test]
 fn a_camera_whose_packets_come_need_not_answer() {
     let (site, server, _, _camera, mut visit) = connected("", &[]);
@@ -132,7 +135,8 @@ fn a_camera_need_not_say_from_which_ports_it_sends() {
     }
 }
 
-/// A camera that says another number than that of the request, or more than it has counted of its description, is understood.
+/// A camera that says another number than that of the request, or more than it has counted of its
+/// description, is understood.
 #[test]
 fn an_answer_is_one_to_what_was_asked_whatever_number_it_says() {
     let (site, server, address, _camera, mut visit) = connected("", &[]);
@@ -179,7 +183,7 @@ fn requests_of_a_camera_are_answered() {
     send(&mut visit, &more);
     assert_eq!(has(&site, 10)["gaps"], 0);
     sent.extend(more);
-    // It ends the session, and is called again.
+    // The camera ends the session, and is called again.
     visit.send(ask("TEARDOWN rtsp://cam/live").as_bytes());
     assert_eq!(visit.is_answered().uri, "200");
     visit.is_left();
@@ -189,7 +193,7 @@ fn requests_of_a_camera_are_answered() {
     send(&mut visit, &more);
     assert_eq!(has(&site, 15)["gaps"], 1);
     sent.extend(more);
-    // It says where it is from now on, which is not gone to for ever.
+    // The camera redirects, which does not count for later calls.
     let other = Camera::new();
     let to = format!(
         "REDIRECT * RTSP/1.0\r\nCSeq: 78\r\nLocation: {}\r\n\r\n",
@@ -267,7 +271,7 @@ fn a_keep_alive_that_is_refused_is_followed_by_the_other() {
     server.terminate();
 }
 
-/// How long a session lasts may be said by the answer to PLAY alone.
+/// The session's timeout may be in the answer to PLAY alone.
 #[test]
 fn a_session_is_kept_alive_as_its_last_answer_says() {
     let (site, server, address, _camera, mut visit) = connected("", &[]);
@@ -317,7 +321,8 @@ fn a_session_that_is_not_kept_is_kept_alive_otherwise_the_next_time() {
     server.terminate();
 }
 
-/// A camera that has one way for packets, which is not the one that was asked for, is recorded by that, and it is said so.
+/// A camera that has one way for packets, which is not the one that was asked for, is recorded by that, and
+/// it is said so.
 #[test]
 fn a_camera_that_refuses_a_transport_is_asked_for_the_other() {
     for (asked, cannot, by, other) in [
@@ -337,7 +342,7 @@ fn a_camera_that_refuses_a_transport_is_asked_for_the_other() {
             visit = camera.visit();
         }
         for (number, ssrc) in [(0, 7), (20, 8)] {
-            // What has worked is asked for at once.
+            // The request that worked before is sent at once.
             visit.cannot = cannot.to_owned();
             visit.plays(&sdp(800));
             let some = packets(number..number + 5, ssrc);
@@ -368,7 +373,7 @@ fn a_camera_of_which_nothing_comes_by_udp_is_asked_for_tcp() {
     let (site, server, address, camera, mut visit) =
         connected("timeout = \"2s\"", &["--transport", "udp"]);
     let play = visit.plays(&sdp(800));
-    // It goes on answering.
+    // The camera goes on answering.
     while let Some(wanted) = visit.wanted() {
         visit.does(&wanted, "");
     }
@@ -388,7 +393,7 @@ fn a_camera_of_which_nothing_comes_by_udp_is_asked_for_tcp() {
     server.terminate();
 }
 
-/// What a password is asked for with may change at each answer, whether that is said (`stale`) or not: it was right before.
+/// A challenge may change at each answer, with or without `stale`: the password was right before.
 #[test]
 fn a_camera_may_ask_for_the_password_of_each_request_anew() {
     let (site, server, address) = serving("");
@@ -402,7 +407,7 @@ fn a_camera_may_ask_for_the_password_of_each_request_anew() {
         let wanted = visit.wanted().expect("it goes on");
         let is_new = wanted.login("nonce") == Some(&*format!("n{nonce}"));
         if is_new && wanted.is_by("admin", "p@ss") {
-            // It is good for one request.
+            // A nonce is good for one request.
             nonce += 1;
             visit.does(&wanted, &sdp(800));
             kept += u32::from(wanted.method == "GET_PARAMETER");
@@ -438,7 +443,7 @@ fn bytes_between_a_cameras_packets_are_skipped() {
             2 if number % 8 == 2 => visit.send(b"hello\n"),
             2 => visit.send(&stray[..number % 12 + 1]),
             _ => {
-                // It comes in pieces, each of which is looked at.
+                // The bytes come in pieces, each of which is examined.
                 visit.send(&stray);
                 visit.packet(packet);
                 has(&site, number as u64 + 1);
@@ -471,7 +476,8 @@ fn reports_of_a_camera_may_come_among_its_packets() {
     server.terminate();
 }
 
-/// What a firewall lets back in is what something has gone out to before: from both ports, before anything has come.
+/// A firewall admits packets only from addresses that packets have gone out to before: both ports send one
+/// before anything has come.
 #[test]
 fn ways_are_opened_by_udp_before_a_camera_sends() {
     let (site, server, address, _camera, mut visit) = called("udp");
@@ -519,7 +525,7 @@ fn a_camera_that_sends_no_packets_any_more_is_called_again() {
     server.terminate();
 }
 
-/// What is asked for may be elsewhere: a server in front of cameras says so.
+/// A server in front of cameras may redirect to the camera.
 #[test]
 fn a_source_goes_where_its_camera_says_that_it_is() {
     let (site, server, address) = serving("");
@@ -528,7 +534,7 @@ fn a_source_goes_where_its_camera_says_that_it_is() {
     add(&site, &first.url("admin:p%40ss@"), &[]);
     moves(&format!("Location: {}\r\n", second.url("")));
     let mut visit = second.visit();
-    // Who asks there is nobody.
+    // The request there has no credentials.
     let wanted = visit.wants("OPTIONS");
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     visit.is_left();
@@ -567,7 +573,7 @@ fn a_source_that_was_sent_on_is_at_another_host() {
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     visit.is_left();
     says(&site, "waiting", "may be somebody else's");
-    // It says where nobody can go to, and is asked for what it was added with.
+    // The redirect leads nowhere, and the camera is asked at its first address again.
     let mut visit = first.visit();
     visit.plays(&sdp(800));
     send(&mut visit, &packets(20..25, 8));
@@ -631,7 +637,7 @@ fn a_track_that_is_refused_is_recorded_without() {
         let shown = site.json(&["recording", "show", "cam", recording]);
         shown["tracks"].as_array().expect("a list").len()
     };
-    // Where it is refused again it is the same recording, and another one where it is not.
+    // A refused call continues the recording; an accepted one begins a new one.
     visit.reset();
     let mut visit = refuses("two");
     let more = packets(20..30, 7);

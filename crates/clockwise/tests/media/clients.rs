@@ -12,12 +12,13 @@ use testkit::site::{Site, call, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 
-/// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
+/// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to
+/// fill blocks.
 fn clip(site: &Site, seconds: u32) -> String {
     clip_of(site, seconds, "0")
 }
 
-/// The same with so many pictures in a row that refer to later ones.
+/// A clip with this many B-frames in a row.
 fn clip_of(site: &Site, seconds: u32, b_frames: &str) -> String {
     let path = site.path("clip.nut").display().to_string();
     let video = format!("testsrc2=size=426x240:rate=25:duration={seconds}");
@@ -79,7 +80,7 @@ fn publish(clip: &str, transport: &str, url: &str) -> Command {
     command
 }
 
-/// What is seen and heard.
+/// Pictures and sound of a player.
 struct Shown {
     /// The sum of each frame.
     video: Vec<String>,
@@ -126,7 +127,7 @@ fn played(site: &Site, transport: &str, url: &str) -> Shown {
     shown(site, &["-rtsp_transport", transport, "-i", url])
 }
 
-/// Whether the server has given everything back.
+/// True if the server has given everything back.
 fn is_idle(site: &Site) -> bool {
     let (_, said) = testkit::site::call(site, "GET", "/v1/status", "");
     said["streams"].as_array().is_some_and(Vec::is_empty)
@@ -187,7 +188,8 @@ fn published_frames_are_played_frames() {
     serve.terminate();
 }
 
-/// For pictures that refer to later ones ffmpeg asks for what is a little earlier, also where that is before the beginning.
+/// For pictures that refer to later ones ffmpeg asks for what is a little earlier, also where that is before
+/// the beginning.
 #[test]
 fn ffmpeg_plays_from_the_very_beginning() {
     if !have("ffmpeg") {
@@ -201,7 +203,7 @@ fn ffmpeg_plays_from_the_very_beginning() {
     until("the recording is closed", || is_idle(&site));
     for from in ["0", "0.04"] {
         let url = url(address, "cam");
-        // Which of the frames that come are shown is its own affair.
+        // The player decides which of the received frames it shows.
         let how = ["-rtsp_transport", "tcp", "-noaccurate_seek"];
         let got = shown(&site, &[&how[..], &["-ss", from, "-i", &url]].concat());
         assert_eq!(got.video, wanted, "{from}");
@@ -209,7 +211,7 @@ fn ffmpeg_plays_from_the_very_beginning() {
     serve.terminate();
 }
 
-/// Whether these are the first of those, and how many.
+/// Checks that these are the first of those, and counts them.
 #[track_caller]
 fn first_of(got: &[String], wanted: &[String]) -> usize {
     assert!(got.len() <= wanted.len() && got[..] == wanted[..got.len()]);
@@ -227,7 +229,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     for (transport, path) in [("tcp", "cam/1"), ("udp", "cam/2")] {
         let publisher = Process::spawn(&mut publish(&clip, transport, &url(address, "cam")));
         until("something is on the disks", || describes(address, path));
-        // It is killed.
+        // The publisher is killed.
         drop(publisher);
         until("the recording is closed", || is_idle(&site));
         let got = played(&site, "tcp", &url(address, path)).video;
@@ -279,7 +281,7 @@ fn describes(address: SocketAddr, path: &str) -> bool {
         == 200
 }
 
-/// Who plays what is being recorded gets what goes on, from a key frame on.
+/// A player of a live recording gets its packets from a key frame on.
 #[test]
 fn a_recording_is_played_while_it_is_made() {
     if !have("ffmpeg") {
@@ -303,8 +305,8 @@ fn a_recording_is_played_while_it_is_made() {
     serve.terminate();
 }
 
-/// Of what is recorded the processor copies next to nothing in a connection, and nothing by UDP, where there is room for any of
-/// these packets before it is received.
+/// Recorded bodies are not copied by the processor by UDP, and hardly in a connection, if there is room for
+/// the packets before they are received.
 #[test]
 fn bodies_are_received_where_they_stay() {
     if !have("ffmpeg") {
@@ -325,8 +327,9 @@ fn bodies_are_received_where_they_stay() {
         let copied = number("copied_bytes");
         let share = copied as f64 / number("bytes") as f64;
         println!("copied {share:.5} of each byte by {transport}");
-        // Where what comes ends within the four bytes before a packet, the 16 that are received next are the rest of these, its
-        // header and up to 3 of its body; of a report, which has no header, up to 15.
+        // If a read ends within the four bytes before a packet, the next 16 received bytes are the rest of
+        // these, the packet's header and up to 3 bytes of its body; or up to 15 bytes of a report, which has
+        // no header.
         let most = match transport {
             "tcp" => 3 * number("packets") + 15 * number("reports"),
             _ => 0,

@@ -1,5 +1,5 @@
-//! Clips of real cameras and encoders with real peers: ffmpeg publishes them, ffmpeg and GStreamer play them, by UDP and
-//! TCP, and they are exported. Nothing of them is lost.
+//! Clips of real cameras and encoders with real peers: ffmpeg publishes them, ffmpeg and GStreamer play them,
+//! by UDP and TCP, and they are exported. Nothing of them is lost.
 
 #![allow(clippy::print_stdout, reason = "what a peer loses by itself is told")]
 
@@ -133,7 +133,7 @@ fn is_played(site: &Site, address: SocketAddr, clip: &Clip, published: &str) {
     });
 }
 
-/// As a file it is what it was.
+/// Exports the recording to a file and compares it with the clip.
 fn is_exported(site: &Site, clip: &Clip) {
     for by in TRANSPORTS {
         let volume = clip.volume(by);
@@ -214,8 +214,9 @@ fn small_clip(site: &Site) -> (String, Vec<Vec<Vec<u8>>>) {
     (path, pictures)
 }
 
-/// Publishes it as odd cameras do. Parameters have the time of the picture before, and a mark on the SPS (retina #13), which
-/// has a byte behind its end (retina #102); of each five pictures the last two have one time (homebridge-camera-ffmpeg #471).
+/// Publishes it as odd cameras do. Parameters have the time of the picture before, and a mark on the SPS
+/// (retina #13), which has a byte behind its end (retina #102); of each five pictures the last two have one
+/// time (homebridge-camera-ffmpeg #471).
 fn publish_oddly(client: &mut Client, pictures: &[Vec<Vec<u8>>]) {
     let step = 90_000 / RATE;
     let mut number = 0;

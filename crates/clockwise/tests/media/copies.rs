@@ -1,6 +1,6 @@
-//! Packets lie in one place between a socket and the disks, and no instruction of ours touches their bodies there but to
-//! sum them up: words of them are watched by the processor itself, so that a copy, by whichever part of the server, is
-//! counted.
+//! Packets lie in one place between a socket and the disks, and no instruction of ours touches their bodies
+//! there but to sum them up: words of them are watched by the processor itself, so that a copy, by whichever
+//! part of the server, is counted.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::UdpSocket;
@@ -26,7 +26,7 @@ use testkit::skip::skipped;
 /// Packets of less than a block.
 const PACKETS: u16 = 80;
 
-/// Of which these are watched.
+/// The watched packets.
 const WATCHED: [u16; 3] = [5, 40, 79];
 
 /// The first whole word in a body that begins there, not far from its middle.
@@ -34,7 +34,7 @@ fn word(body: *const u8) -> usize {
     (body.addr() + BODY / 2).next_multiple_of(8)
 }
 
-/// How often a word of a body may be touched: as its block's sum is made or looked at.
+/// Allowed accesses to a word of a body: its block's checksum.
 const SUMS: u64 = 1;
 
 /// A packet's body, as it is sent.
@@ -44,7 +44,7 @@ fn body(number: u16) -> Vec<u8> {
         .collect()
 }
 
-/// What is watched where bodies lie one after another from there on.
+/// Watches a word in each of the bodies that lie one after another from there on.
 fn watch(first: *const u8) -> std::io::Result<Watch> {
     let words = WATCHED.map(|number| word(first.wrapping_add(usize::from(number) * BODY)));
     Watch::new(&words)
@@ -99,7 +99,8 @@ fn recorded(tape: &mut RtpRecorder<'_>, by_udp: bool) -> Watch {
     watch
 }
 
-/// Plays packets to a peer that looks at each; how often a word of one of them was touched, and how many blocks lay there.
+/// Plays packets to a peer that looks at each; how often a word of one of them was touched, and how many
+/// blocks lay there.
 fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
     let (mut far, near) = UnixStream::pair().unwrap();
     let mut watched: Option<(usize, Watch)> = None;
@@ -111,7 +112,7 @@ fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
                 let put = |parts: &[IoSlice<'_>]| {
                     let body = parts.last().unwrap();
                     match &watched {
-                        // What was read for the first block has been summed up.
+                        // The first block's bytes have been summed up.
                         None if sent == WATCHED[0] => {
                             let word = word(body.as_ptr());
                             watched = Some((word, Watch::new(&[word])?));
@@ -191,7 +192,7 @@ fn bodies_are_touched_by_nothing_but_their_blocks_sum() {
             assert_eq!((tally.packets, tally.copied_bytes), (PACKETS.into(), 0));
             stream.close();
         }
-        // Of many blocks, as each is read into one of a few buffers.
+        // Many blocks, each read into one of a few buffers.
         let (stream, member) = reserved(&archives, &archive);
         let mut tape = begun(&stream, &archive, SDP, member);
         let (mut far, mut near) = UnixStream::pair().unwrap();

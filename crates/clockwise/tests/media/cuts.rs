@@ -1,4 +1,4 @@
-//! Where a recording is divided while it goes on, and when its beginning has been overwritten.
+//! Cuts of a recording that goes on, and of one whose beginning has been overwritten.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ fn all(cuts: &mut Cuts, source: &mut Source) -> Vec<(u64, usize)> {
 /// The block of a key frame and its packet there, and the block in which it is said that it is one.
 type Late = ((u64, usize), u64);
 
-/// A recording whose frames begin with a packet that does not say what they are; its key frames, and where it is said that they
-/// are.
+/// A recording whose frames begin with a packet that does not say what they are; its key frames, and where it
+/// is said that they are.
 fn told_late(rng: &mut StdRng, blocks: u64) -> (Small, Vec<Late>) {
     let header = Header {
         archive: rng.random(),
@@ -151,7 +151,7 @@ fn overwritten_blocks_are_not_read() {
     let before = made.archive.reads();
     let found = all(&mut cuts, source);
     let reads = made.archive.reads() - before;
-    // As many blocks as are there, of which some have to be read whole.
+    // The number of its blocks; some of them have to be read whole.
     assert!(reads <= 128 + 8, "{reads} reads");
     let keys = made.small.keys.iter().map(|of| (of.1, of.2));
     let there: Vec<_> = keys.filter(|of| of.0 >= first).collect();
@@ -182,7 +182,7 @@ fn cut_begins_with_a_decodable_frame() {
         let there = |key: &&(u64, u64, usize)| (recording.first..recording.end).contains(&key.1);
         let keys: Vec<_> = made.small.keys.iter().filter(there).collect();
         let Some(earliest) = keys.first() else {
-            // It begins with what there is, then.
+            // Then it begins with the oldest remaining packet.
             let first = Cuts::new(source, 0, 1).unwrap().first();
             assert_eq!(
                 (first.place.serial, first.media_ns),
@@ -213,7 +213,7 @@ fn cut_begins_with_a_decodable_frame() {
     assert!(only_others > 0, "in each there was one");
 }
 
-/// What has no key frames is divided in the middle of something, at the same places whenever that is looked for.
+/// A recording without key frames is cut in the middle of something, at the same places at every look.
 #[test]
 fn latest_end_of_a_cut_does_not_depend_on_when_it_is_asked() {
     let mut all = 0;

@@ -1,4 +1,5 @@
-//! A day of two cameras whose clocks go apart by seconds: at any hour of it what was at one time is played at one time.
+//! A day of two cameras whose clocks go apart by seconds: at any hour of it what was at one time is played at
+//! one time.
 
 #![allow(clippy::print_stdout, reason = "a test says what it has measured")]
 
@@ -25,10 +26,10 @@ const TIMES: [u64; 3] = [3_600, 43_200, 84_000];
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How far apart lips may be from what they say.
+/// Largest distance between sound and picture that is not noticed.
 const APART_NS: i128 = 80_000_000;
 
-/// How long both are played.
+/// Length of the playback of both.
 const SECONDS: u64 = 8;
 
 #[test]
@@ -36,7 +37,7 @@ fn simultaneous_frames_are_played_together_at_any_hour_of_a_day() {
     let site = Site::new(1);
     let bytes = 2 * day::volume_bytes(&CAM) + (4 << 30);
     let pool = day::pool(&site.path("disk-0"), bytes);
-    // Of either camera, from the key frame before on.
+    // The times of either camera, from the key frame before on.
     let whole = TIMES.map(|time| (time - 20) * SECOND_NS..(time + 30) * SECOND_NS);
     let whole = day::groups_at(&CAM, &whole);
     day::record(&pool, "cam", &CAM, &whole);
@@ -60,7 +61,7 @@ fn simultaneous_frames_are_played_together_at_any_hour_of_a_day() {
             other.at_ns(number) - cam.at_ns(0) - was
         };
         let least = SECONDS * FRAMES_PER_SECOND;
-        // Of one frame there are two packets.
+        // Each frame has two packets.
         let shown: BTreeSet<u32> = other.frames.iter().map(|of| of.0).collect();
         assert!(shown.len() as u64 > least, "{}", shown.len());
         let all = (0..other.frames.len()).map(|number| apart(number).abs());

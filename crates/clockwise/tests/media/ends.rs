@@ -23,9 +23,9 @@ use testkit::until;
 /// A publisher of one track, however its packets go.
 struct Sender {
     client: Client,
-    /// Where they come from and go to by UDP: RTP and RTCP.
+    /// Sockets and server addresses for UDP: RTP and RTCP.
     udp: Option<[(UdpSocket, SocketAddr); 2]>,
-    /// How often it was told how well they come.
+    /// Number of receiver reports.
     told: usize,
 }
 
@@ -84,7 +84,8 @@ impl Sender {
         self.client.ask(method, "cam", "", "").status
     }
 
-    /// Waits until the server says how well packets come, five seconds after the recording has begun or it was told last.
+    /// Waits until the server says how well packets come, five seconds after the recording has begun or it
+    /// was told last.
     fn is_told(&mut self) {
         self.told += 1;
         match &self.udp {
@@ -131,7 +132,7 @@ fn recordings(site: &Site) -> Vec<bool> {
     listed.map(|of| of["is_recorded"] == true).collect()
 }
 
-/// How many RTP packets a recording has that has been closed.
+/// RTP packets in a closed recording.
 fn recorded(site: &Site, number: u64) -> u64 {
     let found = site.json(&["recording", "check", "cam", &number.to_string()]);
     assert_eq!(found["is_sound"], true, "{found}");
@@ -140,7 +141,7 @@ fn recorded(site: &Site, number: u64) -> u64 {
     count(&found, "packets")
 }
 
-/// How many blocks of a recording the disks have, without a gap.
+/// Blocks of a recording on the disks, without a gap.
 fn blocks(site: &Site, number: u64) -> u64 {
     let listed = call(site, "GET", "/v1/volumes/cam/recordings", "").1;
     let mut all = listed.as_array().into_iter().flatten();
@@ -180,10 +181,11 @@ fn a_publisher_that_says_bye_has_ended() {
         let (mut sender, sent) = Sender::of_twenty(&site, address, transport);
         sender.send(true, &bye(&[7]));
         is_closed(&site);
-        // Whoever says more is answered: some pause before they tear down, and some begin again.
+        // Requests after the BYE are answered: some clients pause before they tear down, and some begin
+        // again.
         assert_eq!(sender.ask("PAUSE"), 200, "{transport}");
         assert_eq!(sender.ask("GET_PARAMETER"), 200, "{transport}");
-        // What comes meanwhile is nobody's.
+        // Packets meanwhile belong to no recording.
         packets(20..25, 7)
             .iter()
             .for_each(|packet| sender.send(false, packet));
@@ -200,7 +202,7 @@ fn a_publisher_that_says_bye_has_ended() {
     }
 }
 
-/// Of one that is killed the host closes the connection.
+/// The host closes the connection of a killed publisher.
 #[test]
 fn a_publisher_that_is_gone_without_a_word_leaves_a_recording_that_is_closed() {
     for transport in ["tcp", "udp"] {
@@ -214,7 +216,8 @@ fn a_publisher_that_is_gone_without_a_word_leaves_a_recording_that_is_closed() {
     }
 }
 
-/// Whenever the server is killed, what a flush has made durable is there, and of what came behind that no more than is whole.
+/// Whenever the server is killed, what a flush has made durable is there, and of what came behind that no
+/// more than is whole.
 #[test]
 fn a_server_that_is_killed_leaves_what_was_flushed() {
     let (site, mut server, mut address) = serving("");
@@ -338,7 +341,7 @@ fn a_recording_that_is_ended_from_outside_is_closed_properly() {
         (&ended["number"].to_string(), &ended["packets"]),
         (&number, &200.into())
     );
-    // It is all done when that is said.
+    // The session is over when the answer arrives.
     assert!(sessions(&site).is_empty());
     assert_eq!(recordings(&site), [false]);
     assert!(client.answer().is_none(), "the connection is closed");

@@ -289,7 +289,7 @@ fn damaged_part_is_named() {
     serve.terminate();
 }
 
-/// Of each payload that cameras and encoders send, what is published is what a player of RTSP gets, from TCP and UDP.
+/// For each payload of cameras and encoders, a player of RTSP gets the published packets, over TCP and UDP.
 #[test]
 fn every_payload_is_played_as_it_was_published() {
     if !have("ffmpeg") {

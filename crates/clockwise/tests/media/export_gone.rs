@@ -57,7 +57,7 @@ fn one_that_is_deleted_while_it_is_exported_is_not_whole() {
     serve.terminate();
 }
 
-/// What exports a recording's sound to a file.
+/// The command that exports a recording's sound to a file.
 fn export<'a>(number: &'a str, to: &'a str) -> [&'a str; 8] {
     [
         "recording",
@@ -89,7 +89,8 @@ fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
     serve.terminate();
 }
 
-/// How long a file is is said before it is made: what has gone since ends it there, and nothing else takes its place.
+/// The length of a file is announced before it is made. If data has gone since, the file ends there; nothing
+/// else takes its place.
 #[test]
 fn part_without_its_blocks_sends_no_invented_bytes() {
     if !have("ffmpeg") {

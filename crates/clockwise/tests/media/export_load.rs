@@ -1,5 +1,5 @@
-//! A recording is exported and downloaded while as many are recorded and played as the drive carries: nobody of these is
-//! late or misses anything, and the file is right.
+//! A recording is exported and downloaded while as many are recorded and played as the drive carries: nobody
+//! of these is late or misses anything, and the file is right.
 
 #![allow(clippy::print_stdout, reason = "a measurement is told")]
 
@@ -14,16 +14,16 @@ use testkit::site::{Site, call, outcome, read_text};
 use testkit::skip::have;
 use testkit::until;
 
-/// Of each stream: 80 packets of 1,212 bytes in a second, of which 53 are a block.
+/// Packets of each stream: 80 of 1,212 bytes in a second; 53 fill a block.
 const PACKETS_PER_SECOND: u64 = 80;
 const BODY: [u8; 1_200] = [0x5a; 1_200];
 const KBIT: u64 = PACKETS_PER_SECOND * 1_260 * 8 / 1_000;
 /// Recordings that are played, each by several.
 const FILMS: usize = 2;
 const FILM_SECONDS: u64 = 40;
-/// So many times as fast they are made.
+/// Factor over real time at which they are made.
 const MADE_FASTER: u64 = 2;
-/// So many blocks at least are recorded or played of each beside the exports.
+/// Least number of blocks of each stream that are recorded or played beside the exports.
 const BLOCKS_EACH: u64 = 8;
 /// The share of the drive's time that has to be promised for this to be a test.
 const PROMISED_MIN: f64 = 0.8;
@@ -84,7 +84,7 @@ struct Streams {
     players: Vec<(Client, String)>,
 }
 
-/// As many as there is room for; one in three records.
+/// Starts the largest number of streams that fits; one in three records.
 fn fill(site: &Site, address: SocketAddr) -> Streams {
     let (mut publishers, mut players) = (Vec::new(), Vec::new());
     loop {
@@ -157,7 +157,7 @@ fn receive(client: &mut Client, path: &str, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Whether one of the reports that came together says that nothing more comes.
+/// True if one of the reports in a compound packet is a BYE.
 fn says_bye(mut reports: &[u8]) -> bool {
     while let [_, kind, high, low, ..] = reports {
         if *kind == 203 {
@@ -176,7 +176,7 @@ fn download(http: SocketAddr, path: &str, range: &str) -> Vec<u8> {
     body
 }
 
-/// Of each stream, what the server says.
+/// A field of the server's status, for each stream.
 fn of_streams(site: &Site, name: &str) -> Vec<u64> {
     let status = call(site, "GET", "/v1/status", "").1;
     let streams = status["streams"].as_array().expect("a list").iter();

@@ -4,7 +4,7 @@ use testkit::rtsp::udp::{Pair, Publisher};
 use testkit::rtsp::{Client, played, reservations, rtp, serving};
 use testkit::until;
 
-/// Where the sequence number and the timestamp of a packet are.
+/// Bytes of the sequence number and the timestamp of a packet.
 const NUMBERED: std::ops::Range<usize> = 2..8;
 
 const MARKER: u8 = 0x80;

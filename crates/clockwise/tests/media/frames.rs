@@ -1,4 +1,5 @@
-//! Each frame of a recording can be listed: its number, when it came and is to be played, where it lies and how long it is.
+//! Each frame of a recording can be listed: its number, when it came and is to be played, where it lies and
+//! how long it is.
 
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use testkit::rtsp::{serving, serving_logged};
 use testkit::site::{Site, call};
 use testkit::until;
 
-/// What the index says of a time, with its frames.
+/// The index at a time, with its frames.
 fn listed(site: &Site, times: &str) -> Value {
     let path = format!("/v1/volumes/cam/recordings/1/index?{times}&frames=true");
     let (status, said) = call(site, "GET", &path, "");
@@ -27,7 +28,7 @@ fn number(of: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name} of {of}"))
 }
 
-/// What a frame of a publisher is to be listed as, but for where it lies and when it came.
+/// Checks the listing of a publisher's frame, except for its position and arrival time.
 fn is_frame(of: &Value, frame: u64, begins_ns: u64) {
     let each_ns = 1_000_000_000 / FRAMES_PER_SECOND;
     assert_eq!(number(of, "number"), frame, "{of}");
@@ -89,7 +90,7 @@ fn every_frame_is_listed_with_where_it_lies() {
     let path = "/v1/volumes/cam/recordings/1/index?frames=true";
     let (status, said) = call(&site, "GET", path, "");
     assert_eq!(status, 400, "{said}");
-    // What is damaged has no frames, and those behind it keep their numbers as far as somebody knows them.
+    // A damaged block has no frames. Frames behind it keep their numbers if the index knows them.
     if damage(&site, 11 * 65_536, 65_536) {
         let said = listed(&site, "from_ns=0");
         assert_eq!(number(&said, "blocks_missing"), 1, "{said}");
@@ -100,8 +101,8 @@ fn every_frame_is_listed_with_where_it_lies() {
     serve.terminate();
 }
 
-/// When packets came is what the clock says, whatever their timestamps do: two groups of frames, a second and more apart, of
-/// one moment by their own clock.
+/// When packets came is what the clock says, whatever their timestamps do: two groups of frames, a second and
+/// more apart, of one moment by their own clock.
 #[test]
 fn when_a_frame_came_is_when_it_was_received() {
     let (site, serve, address) = serving("");

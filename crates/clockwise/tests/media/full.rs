@@ -41,13 +41,13 @@ impl Drop for Little {
     }
 }
 
-/// What a packet holds.
+/// Body of a packet.
 fn packet(number: u16) -> Vec<u8> {
     rtp(number, 40 * u32::from(number), 9, &[number as u8; 1_000])
 }
 
-/// What was durable is kept and played, the log says what has failed, nothing stays reserved, and whoever comes next is told what to
-/// do; when that is done it goes on.
+/// Durable blocks are kept and played, the log says what has failed, and nothing stays reserved. The next
+/// client is told what to do; after that, recording works again.
 #[test]
 fn full_disk_fails_a_recording_and_nothing_else() {
     if !is_root("mounting a file system") {
@@ -75,7 +75,7 @@ fn full_disk_fails_a_recording_and_nothing_else() {
         list()[1]["blocks"].as_u64() > Some(0)
     });
     let filler = little.fill();
-    // As much as it takes until the server does not want any more.
+    // Sends until the server does not take any more.
     client.socket.set_write_timeout(Some(WITHIN)).unwrap();
     for number in 300.. {
         let packet = packet(number);
@@ -96,7 +96,7 @@ fn full_disk_fails_a_recording_and_nothing_else() {
         site.run(&["recording", "check", "cam", number]).done();
     }
     let come = played(address, "cam/1", "", 200);
-    // It has bodies of the numbers from 0 on.
+    // The bodies have the numbers from 0 on.
     let whole = |(number, of): (usize, &Vec<u8>)| of[12..] == packet(number as u16)[12..];
     assert!(come.iter().enumerate().all(whole));
 
@@ -121,7 +121,7 @@ fn full_disk_fails_a_recording_and_nothing_else() {
     );
 
     let (serve, address) = serve_logged(&site);
-    // Of the other one is there what a flush covered, if one did.
+    // The other recording has what a flush covered, if there was one.
     assert_eq!(list()[0], kept[0]);
     let mut client = publisher(address, TCP);
     (0..100).for_each(|number| client.packet(0, &packet(number)));

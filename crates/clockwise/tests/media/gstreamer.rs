@@ -10,14 +10,14 @@ use testkit::until;
 const SECONDS: usize = 3;
 const FRAMES: usize = 25 * SECONDS;
 
-/// What a pipeline does to its end.
+/// Runs a pipeline to its end.
 fn pipeline(text: &str) {
     let mut command = tool("gst-launch-1.0");
     has_played(&outcome(command.arg("-q").args(text.split(' '))));
 }
 
-/// The same of one that publishes. By UDP it sends all there is and now and then does not end then (1.22): whether it
-/// has sent all is seen in what was recorded.
+/// Runs a pipeline that publishes. By UDP it sends everything and sometimes does not end then (1.22): the
+/// recording shows if it has sent all.
 fn publish(text: &str) {
     let mut command = tool("timeout");
     let limit = (SECONDS + 12).to_string();

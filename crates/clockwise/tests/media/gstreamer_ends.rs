@@ -1,5 +1,5 @@
-//! GStreamer as more than one at once, and killed: two that play one recording, one that plays what is being recorded, and
-//! publishers, players and servers that end without a word.
+//! GStreamer as more than one at once, and killed: two that play one recording, one that plays what is being
+//! recorded, and publishers, players and servers that end without a word.
 
 #![allow(
     clippy::print_stdout,
@@ -16,10 +16,10 @@ use testkit::site::{Ready, Site, call, outcome};
 use testkit::skip::have;
 use testkit::until;
 
-/// Nothing is listed before a flush, and a host whose disk others share takes seconds for one: after twelve, once. Longer
-/// than that, or there is nothing live any more when it is asked for.
+/// Nothing is listed before a flush, and a host whose disk others share takes seconds for one: after twelve,
+/// once. Longer than that, or there is nothing live any more when it is asked for.
 const SECONDS: u32 = 24;
-/// Of the pictures: a block of 64 KiB is less than a second of them.
+/// Bit rate of the pictures: a block of 64 KiB is less than a second of them.
 const KBIT: u32 = 800;
 
 /// Blocks are flushed every two seconds, and take 0.65 s each; with a second for the flush itself.
@@ -29,7 +29,7 @@ fn have_all() -> bool {
     have("ffmpeg") && have("gst-launch-1.0")
 }
 
-/// How many of the first frames these are.
+/// Counts how many of the first frames these are.
 #[track_caller]
 fn first_of(what: &str, got: &[String], wanted: &[String]) -> usize {
     let differs = got
@@ -255,7 +255,7 @@ fn a_server_that_is_killed_beside_gstreamer_has_what_was_flushed_and_nothing_res
         let whole = &played[..played.len() - 1];
         let seen = first_of(&format!("server killed, by {transport}"), whole, &wanted);
         assert!(seen >= 25, "{seen} frames");
-        // What the player had got by then are frames of it.
+        // The frames that the player had by then are frames of the clip.
         let got = bare_frames(&to);
         let got = &got[..got.len().saturating_sub(1)];
         let from = wanted.windows(got.len().max(1)).position(|of| of == got);

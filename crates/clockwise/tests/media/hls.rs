@@ -1,4 +1,4 @@
-//! What players of HLS are told of recordings with gaps in them, and of those whose beginning is overwritten.
+//! HLS playlists of recordings with gaps, and of those whose beginning is overwritten.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use testkit::until;
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";
 
-/// Of a playlist of segments.
+/// A playlist of segments.
 #[derive(Debug)]
 struct Playlist {
     text: String,
@@ -72,8 +72,8 @@ fn of_day_ms(date: &str) -> u64 {
     ((number(hours) * 60 + number(minutes)) * 60 + number(seconds)) * 1_000 + number(millis)
 }
 
-/// Nothing comes for ten seconds, as where a camera is lost: that is no part of a segment, all else is, and who goes by how
-/// long segments are does not wait for as long.
+/// Nothing comes for ten seconds, as where a camera is lost: that is no part of a segment, all else is, and
+/// who goes by how long segments are does not wait for as long.
 #[test]
 fn a_gap_is_between_two_segments() {
     if !have("ffmpeg") {
@@ -92,7 +92,7 @@ fn a_gap_is_between_two_segments() {
     let seen = [&seen[..], &["-fps_mode", "passthrough", "-c:v", "libx264"]].concat();
     let seen = [&seen[..], &["-preset", "ultrafast", "-g", "25", "-bf", "0"]].concat();
     let heard = ["-f", "lavfi", "-i", heard, "-af", &sound, "-c:a", "aac"];
-    // Of sound alone no segment begins with a key frame.
+    // A recording of sound alone has no segment that begins with a key frame.
     for (encoded, how) in [(&seen[..], &SEEN[..]), (&heard[..], &HEARD[..])] {
         let clip = site.path("clip.mkv").display().to_string();
         outcome(ffmpeg().args(encoded).arg("-y").arg(&clip)).done();
@@ -133,8 +133,8 @@ fn a_gap_is_between_two_segments() {
     serve.terminate();
 }
 
-/// The camera's picture stops and its sound goes on: segments do not become longer and longer, players are told of them while it
-/// is recorded, and they are the same afterwards.
+/// The camera's picture stops and its sound goes on: segments do not become longer and longer, players are
+/// told of them while it is recorded, and they are the same afterwards.
 #[test]
 fn stream_without_key_frames_is_divided_into_segments() {
     if !have("ffmpeg") {
@@ -166,7 +166,7 @@ fn stream_without_key_frames_is_divided_into_segments() {
     drop(encoder);
     let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
     assert_eq!(told.segments[..live.len()], live, "{}", told.text);
-    // As long as a block longer than half a minute.
+    // A segment is as long as a block of more than half a minute.
     assert!(told.target_s <= 45, "{}", told.text);
     assert!(!told.text.contains("INDEPENDENT"), "{}", told.text);
     let all: f64 = told.segments.iter().map(|of| of.1).sum();
@@ -177,7 +177,7 @@ fn stream_without_key_frames_is_divided_into_segments() {
     serve.terminate();
 }
 
-/// Of a recording that begins with what cannot be decoded nothing is told until something comes that can be.
+/// A recording that begins with frames that cannot be decoded has no playlist until one that can be comes.
 #[test]
 fn the_first_segment_begins_with_the_first_key_frame() {
     let (site, serve, address) = serving(HTTP);
@@ -241,8 +241,9 @@ fn first_block(site: &Site, volume: &str, number: u64) -> u64 {
     said["groups"][0]["block"].as_u64().expect("a block")
 }
 
-/// A key frame each ten seconds, in a ring with room for some of them: each segment has its own number for as long as it is there
-/// (RFC 8216, section 6.2.2), also where many other recordings are looked at meanwhile, or nobody looks for long.
+/// A key frame each ten seconds, in a ring with room for some of them: each segment has its own number for as
+/// long as it is there (RFC 8216, section 6.2.2), also where many other recordings are looked at meanwhile,
+/// or nobody looks for long.
 #[test]
 fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     if !have("ffmpeg") {
@@ -250,7 +251,7 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     }
     let (site, serve, address) = serving(HTTP);
     let browsers = http(&serve);
-    // As many as are known at a time.
+    // Number of recordings whose segments are known at a time.
     let others = 32;
     for number in 1..=others {
         let mut client = publisher(address);
@@ -284,7 +285,7 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
             }
         }
         before = Some(now);
-        // What is known of it is forgotten for those.
+        // The knowledge about it is dropped for those.
         for number in (1..=others).filter(|_| overwritten >= 2) {
             let other = Playlist::get(browsers, &format!("/media/cam/{number}"));
             assert!(other.is_some(), "{number}");
@@ -313,8 +314,8 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     serve.terminate();
 }
 
-/// The beginning of what is left of a recording may be between key frames: a file begins with the first one that is there, at
-/// time 0, also where it is to begin with something later that cannot be decoded.
+/// The beginning of what is left of a recording may be between key frames: a file begins with the first one
+/// that is there, at time 0, also where it is to begin with something later that cannot be decoded.
 #[test]
 fn a_file_begins_with_what_is_there() {
     if !have("ffmpeg") {
@@ -370,7 +371,7 @@ fn a_file_begins_with_what_is_there() {
         let first = said.lines().next().expect("a packet");
         assert!(first.starts_with("0.000000,K"), "from {from}: {first}");
     }
-    // Of sound alone all is there, whatever is seen.
+    // Sound alone is complete, whatever is seen.
     let more = ["--track", "1", "--from", &format!("{later}ms")];
     let out = export(&site, &number, "sound.aac", &more);
     let seconds = probed(&out).lines().count() as f64 * 1_024.0 / 48_000.0;

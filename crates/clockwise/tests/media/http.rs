@@ -51,7 +51,7 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
     }
     let (status, _, last) = get(browsers, &file, "Range: bytes=-5\r\n");
     assert!(status == 206 && last == whole[whole.len() - 5..]);
-    // Who has all of it is told so.
+    // A client that has all of it gets 416.
     let (status, head, _) = get(browsers, &file, "Range: bytes=999999999-\r\n");
     let told = format!("bytes */{}", whole.len());
     assert_eq!(
@@ -65,7 +65,7 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
         Some(&*whole.len().to_string())
     );
 
-    // What a player makes of the segments is what was published.
+    // A player makes the published frames of the segments.
     let playlist = format!("http://{browsers}{path}/index.m3u8");
     assert_eq!(sums(&playlist, &SEEN), sums(&clip, &SEEN));
     is_heard(&sums(&playlist, &HEARD), &sums(&clip, &HEARD));
@@ -108,7 +108,7 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
         ("/media/cam/1/segments/0.0-0.1.m4s", 404),
         ("/media/cam/1/segments/nonsense", 404),
         ("/media/cam/1/segments/0.0-99999999.0.m4s", 404),
-        // What changes something is not here.
+        // Calls that change something are not served here.
         ("/v1/volumes", 404),
     ] {
         let (got, _, body) = get(browsers, path, "");
@@ -121,7 +121,7 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
     serve.terminate();
 }
 
-/// Where RTSP asks who somebody is, so does what browsers reach.
+/// If RTSP asks for passwords, so does the port of browsers.
 #[test]
 fn browsers_are_asked_who_they_are() {
     if !have("ffmpeg") {
@@ -173,7 +173,7 @@ fn browsers_are_asked_who_they_are() {
     let mut paul = Kept::connect(browsers);
     let (status, list) = paul.ask("/media/", Some(("paul", "of-paul")));
     assert!(status == 200 && !String::from_utf8_lossy(&list).contains("cam/1/"));
-    // What plays it is asked and answers by itself, on as many connections as it likes.
+    // The player is challenged and answers by itself, on as many connections as it likes.
     let playlist = format!("http://anna:of-anna@{browsers}/media/cam/1/index.m3u8");
     assert_eq!(sums(&playlist, &SEEN), sums(&clip, &SEEN));
     let guessed = format!("http://anna:guess@{browsers}/media/cam/1/index.m3u8");
@@ -181,12 +181,12 @@ fn browsers_are_asked_who_they_are() {
         outcome(ffmpeg().args(["-i", &guessed, "-f", "null", "-"])).code,
         0
     );
-    // Who may use the control socket may do everything.
+    // A user of the control socket may do everything.
     export(&site, "1", "out.mp4", &[]);
     serving.terminate();
 }
 
-/// Which pages may show recordings is said to browsers that ask, before it is asked who they are.
+/// Browsers learn which pages may show recordings before they are asked for a password.
 #[test]
 fn other_sites_may_show_recordings_where_they_are_named() {
     let asks = |browsers, method: &str, origin: &str| {
@@ -234,7 +234,7 @@ fn other_sites_may_show_recordings_where_they_are_named() {
         );
         let (_, head, _) = asks(browsers, "OPTIONS", "https://other.example");
         assert_eq!(allowed(&head), of_other, "{head}");
-        // Who is asked for a password is told by what may see that.
+        // A client that may see the answer is asked for a password there.
         let (status, head, _) = asks(browsers, "GET", portal);
         assert_eq!((status, allowed(&head)), (401, of_portal), "{head}");
         let seen = header(&head, "access-control-expose-headers").unwrap_or_default();

@@ -36,7 +36,7 @@ fn recorded(site: &Site, camera: &Camera) -> (Arc<Pool>, Day) {
     recorded_with(site, camera, &[])
 }
 
-/// The same with all blocks of groups.
+/// As `recorded`, with all blocks of these groups.
 fn recorded_with(site: &Site, camera: &Camera, whole: &[u64]) -> (Arc<Pool>, Day) {
     let pool = day::pool(&site.path("disk-0"), disk_bytes(camera));
     let day = day::record(&pool, "cam", camera, whole);
@@ -121,7 +121,7 @@ fn a_day_is_listed_with_two_reads_and_a_time_of_it_with_one_more() {
     }
 }
 
-/// What is got by a path, as text.
+/// Body of a path, as text.
 fn got(site: &Site, path: &str) -> String {
     let mut socket = connect(&site.path("api.sock"));
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -197,14 +197,14 @@ fn the_index_of_a_day_is_asked_for_and_its_playlist_needs_no_more() {
     let none = "/v1/volumes/cam/recordings/2/index";
     assert_eq!(call(&site, "GET", none, "").0, 404);
 
-    // Of the blocks that end a group there is no more than their sections: the rest was never written.
+    // Blocks that end a group have only their sections: the rest was never written.
     let playlist = got(&site, "/media/cam/1/media.m3u8");
     let segments = playlist.lines().filter(|line| line.starts_with("#EXTINF"));
     assert_eq!(segments.count() as u64, SECONDS / 4);
     serve.terminate();
 }
 
-/// Of what is behind the end nothing is listed, and that is said; what is shown at the end is.
+/// A time behind the end lists nothing, and says so; the frame shown at the end is listed.
 fn nothing_is_outside(site: &Site, path: &str, all: &serde_json::Value) {
     let number = |of: &serde_json::Value| of.as_u64().expect("a number");
     let (begins, ends) = (number(&all["begins_ns"]), number(&all["ends_ns"]));

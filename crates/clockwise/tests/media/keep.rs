@@ -13,10 +13,10 @@ const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 5];
 /// From one to the next.
 const EACH: Duration = Duration::from_secs(1);
 
-/// So many are two timeouts and more.
+/// Number of reports: two timeouts and more.
 const REPORTS: u32 = 18;
 
-/// What a player does before it says nothing more but that it is there.
+/// The last requests of a player before it only shows that it is there.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Does {
     IsSetUp,

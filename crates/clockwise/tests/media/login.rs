@@ -1,4 +1,4 @@
-//! Who may record and play over RTSP: by hand, with ffmpeg and with GStreamer.
+//! Rights to record and play over RTSP: by hand, with ffmpeg and with GStreamer.
 
 use http_auth::PasswordClient;
 use testkit::process::Process;
@@ -95,7 +95,7 @@ fn a_login_is_of_no_use_to_others() {
     let (serve, address) = serve(&site);
     volumes(&site);
     let mut anna = Known::connect(address, "anna", "secret of anna");
-    // What was overheard on one connection is said on another one.
+    // Credentials overheard on one connection are sent on another one.
     let headers = anna.authorization("ANNOUNCE", "cam");
     let mut other = Client::connect(address);
     challenge(&mut other);
@@ -104,7 +104,7 @@ fn a_login_is_of_no_use_to_others() {
         .is(401);
     let again = said.header("WWW-Authenticate").expect("a challenge");
     assert!(again.contains("\", stale=true, "), "{again}");
-    // It is right, and good once.
+    // They are right, and good once.
     let with_type = headers + SDP_TYPE;
     anna.client
         .ask("ANNOUNCE", "cam", &with_type, &sdp(800))
@@ -229,7 +229,7 @@ fn added_and_removed_users_count_at_the_next_login() {
         [asks("anna", "secret of anna"), asks("eve", "eve's")],
         [401, 404]
     );
-    // Who records goes on.
+    // A recording publisher goes on.
     anna.ask("TEARDOWN", "cam", "", "").is(200);
     serve.terminate();
 }
@@ -331,7 +331,7 @@ fn gstreamer_logs_in() {
         "rtsp-users",
         &[("anna", "of-anna"), ("paul", "of-paul")],
     );
-    // It may send all there is and not end, as in `rtsp_gstreamer`: what was recorded is what counts.
+    // It may send everything and not end, as in `gstreamer`: the recording counts.
     let mut publisher = tool("gst-launch-1.0");
     publisher.arg("-q").args(
         format!(
@@ -356,7 +356,7 @@ fn gstreamer_logs_in() {
     serve.terminate();
 }
 
-/// Where nobody is asked who he is, as neither RTSP nor HTTP is served, a file of users that is not there keeps nothing back.
+/// A missing file of users is no obstacle if neither RTSP nor HTTP is served.
 #[test]
 fn users_are_not_looked_for_where_nobody_is_asked() {
     let site = Site::new(1);

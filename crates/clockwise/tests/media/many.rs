@@ -10,13 +10,14 @@ use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, se
 use testkit::site::{Ready, Site, call, read_text};
 use testkit::until;
 
-/// So many come.
+/// Number of clients.
 const MANY: usize = 500;
 
-/// So many of them at once.
+/// Number of them at once.
 const AT_ONCE: usize = 8;
 
-/// What a server has of its host: descriptors and threads. Those of io_uring are the kernel's, which keeps them for a while.
+/// Descriptors and threads that a server holds. Those of io_uring belong to the kernel, which keeps them for
+/// a while.
 fn held(serve: &Ready) -> [usize; 2] {
     let folder = format!("/proc/{}", serve.pid());
     let all = |of: &str| std::fs::read_dir(format!("{folder}/{of}")).expect("it runs");
@@ -25,7 +26,7 @@ fn held(serve: &Ready) -> [usize; 2] {
     [all("fd").count(), threads]
 }
 
-/// What the disks have promised.
+/// Promises of the disks.
 fn promised(site: &Site) -> Vec<Value> {
     let status = call(site, "GET", "/v1/status", "").1;
     let disks = status["disks"].as_array().expect("disks").iter();
@@ -56,7 +57,8 @@ impl Steady {
     }
 }
 
-/// Has each of many do something, several of them at once, while somebody records: those that were admitted, with their numbers.
+/// Has each of many do something, several of them at once, while somebody records: those that were admitted,
+/// with their numbers.
 fn many(
     what: &str,
     steady: &mut Steady,
@@ -104,7 +106,7 @@ fn five_hundred_that_come_are_served_or_refused_and_leave_nothing_behind() {
     let text = text.replace("size = \"64MiB\"", "size = \"400MiB\"");
     let text = text.replace("total = \"64MiB\"", "total = \"32MiB\"");
     std::fs::write(site.config(), text).expect("the configuration can be written");
-    // Who waits for its turn among so many is not taken for one that has gone.
+    // A client that waits for its turn among so many is not taken for a vanished one.
     with_rtsp(&site, "timeout = \"10min\"");
     site.run(&["pool", "create"]).done();
     let (server, address) = serve(&site);

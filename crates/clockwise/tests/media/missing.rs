@@ -18,7 +18,7 @@ fn tells(serve: Serve, said: &[&str], times: usize) -> String {
     log
 }
 
-/// So many packets are in a recording, and so many are not.
+/// Checks the numbers of packets in a recording and of missing ones.
 #[track_caller]
 fn has(site: &Site, recording: &str, packets: u64, lost: u64) {
     let found = site.json(&["recording", "check", "cam", recording]);
@@ -26,7 +26,8 @@ fn has(site: &Site, recording: &str, packets: u64, lost: u64) {
     assert_eq!(has, (packets, lost), "{found}");
 }
 
-/// An outage of thousands of packets is one as long as time goes on with the numbers; a sender that begins anew is none.
+/// An outage of thousands of packets is one as long as time goes on with the numbers; a sender that begins
+/// anew is none.
 #[test]
 fn numbers_that_jump_are_of_packets_that_are_missing_if_time_says_so() {
     let (site, serve, address) = serving_logged("");
@@ -41,7 +42,7 @@ fn numbers_that_jump_are_of_packets_that_are_missing_if_time_says_so() {
     send(8_001, 71_536);
     // Before that.
     send(7_000, 70_535);
-    // As long after it as numbers tell of none.
+    // So long after it that numbers tell of no loss.
     send(8_003, 71_538);
     // Something else.
     send(40_000, 4_000_000_000);
@@ -60,7 +61,7 @@ fn numbers_that_jump_are_of_packets_that_are_missing_if_time_says_so() {
     assert!(log.contains(" lost=8001 lost_without_buffer=0 "), "{log}");
 }
 
-/// What has come and cannot be recorded is not said to have been lost on its way.
+/// A packet that came and cannot be recorded is not reported as lost on its way.
 #[test]
 fn packets_that_are_too_long_or_none_are_said_to_be_that() {
     let (site, serve, address) = serving_logged("");
@@ -108,7 +109,7 @@ fn packets_that_are_too_long_or_none_are_said_to_be_that() {
     assert_eq!(log.matches(" too_long=1 ").count(), 2, "{log}");
 }
 
-/// What the kernel had no room for is said to be that, also where nothing came behind it.
+/// Packets that the kernel dropped are reported as that, also if none came behind them.
 #[test]
 fn packets_that_a_socket_has_no_room_for_are_counted_and_named() {
     let (site, serve, address) = serving_logged("");

@@ -1,5 +1,5 @@
-//! Which numbers frames are listed with, where the beginning of their recording is overwritten and sections of its index are lost;
-//! and how many at a time.
+//! Frame numbers in a listing when the beginning of the recording is overwritten and sections of its index
+//! are lost; and the length of listings.
 
 use crate::support::rig::Rig;
 use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened, without_section};
@@ -49,7 +49,7 @@ fn listed(small: &Small) -> Vec<Frame> {
 #[test]
 fn a_frame_has_its_number_or_none() {
     for seed in 0..10 {
-        // Of the first group or the second one some is left.
+        // A part of the first or second group is left.
         let ring = 2 * GROUP + 8 * (seed + 2);
         let small = Small::new(CAMERA, ring, seed);
         let numbers = frames_of(&small);

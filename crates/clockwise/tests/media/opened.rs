@@ -1,5 +1,5 @@
-//! An archive that nobody uses is closed, and is opened again with little reading, while nobody waits for that who wants
-//! another one.
+//! An archive that nobody uses is closed, and is opened again with little reading, while nobody waits for
+//! that who wants another one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn volume(rig: &Rig, name: &str, recordings: std::ops::Range<u64>) -> Arc<Volume
     volume
 }
 
-/// What each recording consists of.
+/// Description of each recording.
 const DESCRIPTION: &[u8] =
     b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n";
 
@@ -57,7 +57,7 @@ fn records(rig: &Rig, volume: &Volume, header: &Header, recordings: std::ops::Ra
     }
 }
 
-/// What is there, and how many reads that took.
+/// The archive's recordings, and the number of reads.
 fn opened(rig: &Rig, open: impl FnOnce() -> Arc<Archive>) -> (Vec<Recording>, u64) {
     let before = rig.platter.reads.load(Ordering::SeqCst);
     let recordings = open().recordings();
@@ -86,7 +86,8 @@ fn known_contents_of_an_archive_are_not_read_again() {
         let (wanted, whole) = opened(&rig, anew);
         let (found, reads) = opened(&rig, open);
         assert_eq!(found, wanted, "{recorded} more");
-        // One for each that is new and one for the newest that was there, besides two that say that it is that no more.
+        // One for each that is new and one for the newest that was there, besides two that say that it is
+        // that no more.
         let spared = found.len() as u64 - most.min(found.len() as u64);
         assert!(
             reads + spared <= whole + 2,
@@ -97,7 +98,7 @@ fn known_contents_of_an_archive_are_not_read_again() {
     // The newest is not looked for either: it, and that nothing is behind it, and what tells what an archive is.
     let (_, reads) = opened(&rig, open);
     assert!(reads < 15, "{reads}");
-    // Of an archive that is another one in the same volume nothing was known.
+    // Nothing is known of another archive in the same volume.
     let other = Header {
         archive: [9; 16],
         ..header
@@ -111,7 +112,7 @@ fn known_contents_of_an_archive_are_not_read_again() {
     assert_eq!(found.len(), 5);
 }
 
-/// What is restored from an image has what the image had, though its newest recording is the same.
+/// A volume restored from an image has the image's recordings, even if the newest recording is the same.
 #[test]
 fn image_keeps_recordings_deleted_since() {
     let rig = Rig::new(64 << 20);
@@ -130,7 +131,7 @@ fn image_keeps_recordings_deleted_since() {
     assert_eq!(numbers(), [1, 2, 3, 4, 5]);
 }
 
-/// What a recording consists of is read once when it has ended, also where others have been asked for since.
+/// The outline of an ended recording is read once, also if others have been asked for since.
 #[test]
 fn outline_of_a_recording_is_read_once() {
     let rig = Rig::new(64 << 20);
@@ -146,7 +147,7 @@ fn outline_of_a_recording_is_read_once() {
         rig.platter.reads.load(Ordering::SeqCst) - before
     };
     assert!(reads(1) > reads(1));
-    // Who has been asked for now and then meanwhile is known, and of the others so many.
+    // A recording that was asked for now and then is known, and this many of the others.
     let known = reads(1);
     for number in 2..70 {
         assert!(reads(number) > known, "{number}");
@@ -180,7 +181,7 @@ fn nobody_waits_for_an_archive_who_wants_another() {
     rig.platter.stalled.store(true, Ordering::SeqCst);
     thread::scope(|scope| {
         let slow = scope.spawn(|| archives.open("slow", None).unwrap().recordings().len());
-        // It waits for the disk.
+        // The request waits for the disk.
         while rig.pool.status().disks[0].queued == 0 {
             thread::yield_now();
         }

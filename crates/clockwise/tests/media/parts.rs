@@ -11,7 +11,7 @@ use media::files::mp4::TrackHead;
 use media::files::{Known, Listed, Source};
 use media::sdp::Description;
 
-/// So many ask at once.
+/// Number of simultaneous requests.
 const ASKING: usize = 8;
 
 /// One that sends no key frame but the first.
@@ -20,14 +20,14 @@ const WITHOUT_KEYS: Camera = Camera {
     ..CAMERA
 };
 
-/// What is told of a recording that goes on, or has ended.
+/// The list of a recording that goes on or has ended.
 fn list(made: &Made, known: &Known, source: &mut Source, is_over: bool) -> Listed {
     let recording = *source.recording();
     let ends_ns = made.archive.extent(&made.rig.client, &recording);
     known.list(source, ends_ns.unwrap().end, is_over).unwrap()
 }
 
-/// The same, and how many reads that took.
+/// As `list`, with the number of reads.
 fn counted(made: &Made, known: &Known, is_over: bool) -> (Listed, u64) {
     let source = &mut made.source();
     let before = made.archive.reads();
@@ -35,12 +35,13 @@ fn counted(made: &Made, known: &Known, is_over: bool) -> (Listed, u64) {
     (listed, made.archive.reads() - before)
 }
 
-/// Who asks first does not matter, and nobody has it looked for again: not even where nobody has asked before.
+/// The order of requests does not matter, and no part is searched for again: not even if nobody has asked
+/// before.
 #[test]
 fn simultaneous_requests_get_the_same_answer() {
     let mut made = Made::new(Small::new(CAMERA, 300, 1));
     made.records(0..340);
-    // What its index says is not read again from here on.
+    // Sections that were read are not read again from here on.
     counted(&made, &Known::default(), false);
     let (alone, known) = (Known::default(), Known::default());
     for end in [340, 400, 700] {
@@ -96,7 +97,7 @@ fn part_overwritten_while_it_is_made_is_not_sent() {
     assert!(source.alone(part).unwrap().is_none());
 }
 
-/// Where no key frame comes, a segment has no more than can be made in memory.
+/// A segment without key frames is bounded by the memory that makes it.
 #[test]
 fn a_segment_is_made_in_memory_however_much_comes() {
     const MIB: u64 = 1 << 20;
@@ -116,7 +117,7 @@ fn a_segment_is_made_in_memory_however_much_comes() {
     }
 }
 
-/// Of a ring without key frames no more is read than what has come since somebody asked.
+/// In a ring without key frames, only the blocks since the last request are read.
 #[test]
 fn a_ring_without_key_frames_is_searched_once() {
     let mut made = Made::new(Small::new(WITHOUT_KEYS, 128, 4));
@@ -135,8 +136,8 @@ fn a_ring_without_key_frames_is_searched_once() {
     assert!(!listed.parts.is_empty(), "{listed:?}");
 }
 
-/// A browser waits for each track that it is told of: one that is described and never comes is not in what it plays, and is
-/// not looked for each time.
+/// A browser waits for each track that it is told of: one that is described and never comes is not in what it
+/// plays, and is not looked for each time.
 #[test]
 fn a_track_that_is_silent_is_not_in_segments() {
     let text = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\

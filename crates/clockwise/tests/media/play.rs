@@ -1,4 +1,4 @@
-//! What players are sent, whatever they ask for meanwhile and however they take it.
+//! Packets to players, with other requests meanwhile and with slow readers.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,7 +21,7 @@ fn recorded(address: SocketAddr, numbers: Range<u16>, at_ms: fn(u32) -> u32) -> 
     sent
 }
 
-/// Who plays all of `cam`.
+/// A player of all of `cam`.
 fn playing(address: SocketAddr) -> Client {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
@@ -29,7 +29,8 @@ fn playing(address: SocketAddr) -> Client {
     player
 }
 
-/// What is played is sent from where the disks put it, the block in which the beginning was found as well.
+/// Packets are sent from the buffers that the disks filled, also those of the block in which the beginning
+/// was found.
 #[test]
 fn played_packets_are_not_copied() {
     let (_site, serve, address) = serving_logged("");
@@ -102,7 +103,7 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     player.ask("PAUSE", "cam", "", "").is(200);
     let before = player.packets_on(0, 0).len();
     assert!((5..30).contains(&before), "{before} packets");
-    // Whatever is asked for meanwhile, nothing comes.
+    // Nothing comes, whatever is asked for meanwhile.
     player.ask("GET_PARAMETER", "cam", "", "").is(200);
     assert_eq!(player.packets_on(0, 0).len(), before);
     player.ask("PLAY", "cam", "", "").is(200);
@@ -185,7 +186,7 @@ fn player_that_reads_nothing_costs_nothing_and_gets_its_packets_later() {
     serve.terminate();
 }
 
-/// Who asks for as much as the description tells, as GStreamer does, gets all of it.
+/// A player that asks for the length of the description, as GStreamer does, gets all of it.
 #[test]
 fn the_range_that_is_told_has_the_last_packet_in_it() {
     let (site, serve, address) = serving("");
@@ -254,8 +255,8 @@ fn a_packet_in_pieces_does_not_hold_up_who_plays() {
     serve.terminate();
 }
 
-/// Who asks while it plays is no further back for that: to see whether somebody is there (RFC 2326, section 10.5), to have it
-/// faster as VLC does, or for what there is not.
+/// A request during play does not set the player back: a keep-alive (RFC 2326, section 10.5), a higher speed
+/// as VLC sends it, or a refused one.
 #[test]
 fn playing_goes_on_from_where_it_is() {
     let (_site, serve, address) = serving("");
@@ -273,7 +274,7 @@ fn playing_goes_on_from_where_it_is() {
         player.ask("PLAY", "cam", headers, "").is(status);
     }
     assert_eq!(player.packets_on(0, 24), sent[..24]);
-    // As it was shown: slower, and that is kept where something else is refused.
+    // The scale stays as it was, slower, if something else is refused.
     let said = player.ask("PLAY", "cam", "Scale: 0.5\r\n", "").is(200);
     assert_eq!(said.header("Scale"), Some("0.500"));
     let range = said.header("Range").expect("a range");
@@ -289,7 +290,7 @@ fn playing_goes_on_from_where_it_is() {
         .ask("PLAY", "cam", "Range: npt=9999-\r\n", "")
         .is(457);
     player.packets_on(0, before + 6);
-    // That it is further only who has read where it is can tell.
+    // Only a read of the recording can tell that this is too far.
     player.ask("PLAY", "cam", "Range: npt=-1\r\n", "").is(457);
     player.packets_on(0, before + 8);
     player.ask("PLAY", "cam", "", "").is(200);
@@ -314,7 +315,7 @@ fn playing_goes_on_from_where_it_is() {
     serve.terminate();
 }
 
-/// As who shows many cameras in turn does for days, without a pause.
+/// A monitor that shows many cameras in turn does that for days, without a pause.
 #[test]
 fn play_may_be_asked_for_as_often_as_one_likes() {
     let (_site, serve, address) = serving("");
@@ -359,7 +360,8 @@ fn key_frames_recorded(site: &Site, address: SocketAddr, frames: u32, packets: u
     until("the reservation is given back", || reservations(site) == 0);
 }
 
-/// Also faster and backwards, within a key frame, of which the rest comes; and what the reports count goes on as well.
+/// Also faster and backwards, within a key frame, of which the rest comes; and what the reports count goes on
+/// as well.
 #[test]
 fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
     const PACKETS: u32 = 5_000;
@@ -371,7 +373,7 @@ fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
         .done();
     key_frames_recorded(&site, address, 2, PACKETS);
     for (scale, frames) in [("1.100", [0, 1]), ("-1.000", [1, 0])] {
-        // Which has not been sent all of a key frame when its first packet has come.
+        // The player has not been sent all of a key frame when its first packet has come.
         let mut player = Client::with_little_room(address);
         player.ask("SETUP", "cam/track0", TCP, "").is(200);
         let headers = format!("Scale: {scale}\r\n");
@@ -379,7 +381,7 @@ fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
         assert_eq!(said.header("Scale"), Some(scale));
         for count in [1, 2_000, 4_900, 6_000, 9_000] {
             player.packets_on(0, count);
-            // That there is nothing only who has read where it is can tell.
+            // Only a read of the recording can tell that there is nothing.
             let until = if frames[0] > 0 { 9_999 } else { 0 };
             let headers = format!("Range: npt=-{until}\r\nScale: {scale}\r\n");
             player.ask("PLAY", "cam", &headers, "").is(457);
@@ -413,8 +415,8 @@ fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
     serve.terminate();
 }
 
-/// Reports count what was sent until the farewell, over a pause; and that this was all is said also to who asks for nothing
-/// just before.
+/// Reports count what was sent until the farewell, over a pause; and that this was all is said also to who
+/// asks for nothing just before.
 #[test]
 fn reports_count_what_was_sent_until_the_farewell() {
     let (_site, serve, address) = serving("");

@@ -1,4 +1,5 @@
-//! Sessions that turn out to need another rate than they reserved: buffers first, then more bandwidth, then the truth.
+//! Sessions that turn out to need another rate than they reserved: buffers first, then more bandwidth, then
+//! the truth.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -38,14 +39,14 @@ fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothi
         (&of["does"], &of["volume"]),
         (&"records".into(), &"cam".into())
     );
-    // What comes then says what is reserved.
+    // Later packets show the reserved rate.
     let more = packets(sent.len() as u64, 3, 15_000, 200);
     more.iter().for_each(|packet| client.packet(0, packet));
     sent.extend(more);
     client.ask("TEARDOWN", "cam", "", "").is(200);
     assert_eq!(reservations(&site), 0);
     assert_eq!(sessions(&site).len(), 0);
-    // It says what it takes to be played.
+    // It needs this rate to be played.
     let mut player = Client::connect(address);
     let described = player.ask("DESCRIBE", "cam", "", "").is(200).body;
     assert!(
@@ -155,7 +156,7 @@ fn buffers_are_reserved_and_given_back_from_either_side() {
     assert_eq!(number(&said, "buffers"), 6);
     assert_eq!(set(&["--rate", "900MB/s"]).code, 3);
     assert_eq!(set(&["--buffers", "1"]).code, 2);
-    // What is in them meanwhile is recorded.
+    // Packets in them meanwhile are recorded.
     let sent = packets(0, 20, 0, 100);
     for (number, packet) in sent.iter().enumerate() {
         client.packet(0, packet);
@@ -171,7 +172,7 @@ fn buffers_are_reserved_and_given_back_from_either_side() {
     serve.terminate();
 }
 
-/// Whether all buffers are full that a session has and may borrow.
+/// True if all buffers are full that a session has and may borrow.
 fn is_full(of: &serde_json::Value) -> bool {
     let full = number(of, "buffers_full");
     full + 1 >= number(of, "buffers") + number(of, "buffers_borrowed")
@@ -193,7 +194,8 @@ fn with_memory(more: &str) -> (Site, Serve, SocketAddr) {
     (site, serve, address)
 }
 
-/// A publisher that sends more than is written meanwhile is not read while no buffer is free, and that is no silence of its.
+/// A publisher that sends more than is written meanwhile is not read while no buffer is free, and that is no
+/// silence of its.
 #[test]
 fn publisher_that_waits_for_a_buffer_is_not_silent() {
     let (site, serve, address) = with_memory("timeout = \"2s\"\n");
@@ -278,7 +280,7 @@ fn a_camera_whose_packets_wait_for_a_buffer_is_not_left() {
     assert!(!log.contains("goes on after a gap"), "{log}");
 }
 
-/// So many blocks of packets of three seconds each, as they are in a connection.
+/// Packets for `blocks` blocks of three seconds each, as bytes of a connection.
 fn in_connection(blocks: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for packet in packets(0, blocks, 0, 3_000) {
@@ -289,7 +291,7 @@ fn in_connection(blocks: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where memory is what there is too little of, that is a 453 as well, and nothing stays behind.
+/// Short memory is a 453 as well, and nothing stays behind.
 #[test]
 fn too_little_memory_is_refused_with_453() {
     const TYPE: &str = "Content-Type: text/parameters\r\n";
@@ -332,7 +334,7 @@ fn too_little_memory_is_refused_with_453() {
     assert!(log.contains("a recording is refused"), "{log}");
 }
 
-/// What is asked for while it is sent at twice its speed is for that: as it was it takes half.
+/// A rate that is asked for during play at twice the speed is meant for that: at normal speed it takes half.
 #[test]
 fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
     const TYPE: &str = "Content-Type: text/parameters\r\n";
@@ -373,7 +375,8 @@ fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
     serve.terminate();
 }
 
-/// What the kernel has dropped while no buffer was free is told as that, however many packets waited before the gap.
+/// Packets that the kernel dropped while no buffer was free are counted as that, however many packets waited
+/// before the gap.
 #[test]
 fn udp_packets_dropped_without_buffer_are_counted_as_that() {
     is_named_as_that(true);
@@ -390,7 +393,7 @@ fn is_named_as_that(is_shown: bool) {
     site.run(&["volume", "create", "cam", "--size", "40MiB"])
         .done();
     let mut source = Publisher::new(address, 80, true);
-    // As fast as it is taken, and shown as slowly as it was reserved for.
+    // As fast as it is taken, and played as slowly as it was reserved for.
     let mut sent = 0_u64;
     let mut send = || {
         let packet = rtp(sent as u16, (sent * 150) as u32, 7, &[sent as u8; BODY]);
@@ -416,8 +419,8 @@ fn is_named_as_that(is_shown: bool) {
         let session = number(&last, "number").to_string();
         site.run(&["session", "set", &session, "--rate", "600KB/s"])
             .done();
-        // What has waited comes first, and then the first that there was room for shows the gap. There surely is for what comes
-        // behind it: fewer are sent than received.
+        // Waiting packets come first, and then the first packet that found room shows the gap. The packets
+        // behind it surely have room: fewer are sent than received.
         let mut received = 0;
         until("it is known what is missing", || {
             last = sessions(&site).remove(0);
@@ -432,7 +435,7 @@ fn is_named_as_that(is_shown: bool) {
             send();
         });
     }
-    // What lies in the socket is received before this is answered, and then every packet is there or counted.
+    // Packets in the socket are received before this is answered; then each packet is recorded or counted.
     source.client.ask("TEARDOWN", "cam", "", "").is(200);
     let found = site.json(&["recording", "check", "cam", "1"]);
     let (_, log) = serve.terminate();

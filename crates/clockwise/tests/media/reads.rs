@@ -1,4 +1,4 @@
-//! How much is read of the index and of a recording to play from a time.
+//! Reads of the index and of a recording for a start at a time.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -43,8 +43,8 @@ fn player(rig: &Rig, volume: &Arc<Volume>, small: &Small) -> Stream {
     rig.pool.reserve(spec).unwrap()
 }
 
-/// A recording of more groups than sections are kept of, described once: then a time is found and the first of it is there
-/// to be sent with the section of its group and the block that it begins in, each read once.
+/// A recording of more groups than sections are kept of, described once: then a time is found and the first
+/// of it is there to be sent with the section of its group and the block that it begins in, each read once.
 #[test]
 fn playing_from_any_time_takes_two_reads_and_no_more() {
     let camera = Camera {
@@ -62,15 +62,15 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
     let stream = player(&rig, &volume, &small);
     let (archive, recording) = opened(&rig.client, &volume);
     let disk = || rig.platter.reads.load(Ordering::SeqCst);
-    // What is read as best effort comes in pieces, each of which leaves room for deadlines.
+    // Best-effort reads come in pieces, each of which leaves room for deadlines.
     let before = disk();
     archive.read_block(&rig.client, 5).unwrap();
     let pieces = disk() - before;
-    // As DESCRIBE and SETUP do.
+    // The reads of DESCRIBE and SETUP.
     let extent = archive.extent(&rig.client, &recording).unwrap();
     let rng = &mut StdRng::seed_from_u64(5);
     let mut times: Vec<u64> = (0..400).map(|_| rng.random_range(extent.clone())).collect();
-    // Where a group begins, which is not with a key frame, and the end of all.
+    // Beginnings of groups, which need not be key frames, and the end of all.
     for end in small.group_ends() {
         let begins = small.begins_ns(end / GROUP * GROUP);
         times.extend([begins.saturating_sub(1), begins, begins + 1]);
@@ -97,7 +97,7 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
                     < archive.block_at(&rig.client, &recording, at).unwrap() / GROUP,
             );
         }
-        // What RTP-Info is made of.
+        // The data for RTP-Info.
         let looked_into = found.look_into(&archive, &stream, |block| block.len());
         assert!(looked_into.unwrap().is_some());
         let block = found.block.as_ref().unwrap();
@@ -134,7 +134,7 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
         if key.is_some() {
             assert_eq!(playback.position(), start);
         }
-        // It is sent from where the disks put it.
+        // It is sent from the buffers that the disks filled.
         let is_there = |parts: &[IoSlice<'_>]| {
             let body = parts.last().unwrap().as_ptr_range();
             assert!(memory.start <= body.start && body.end <= memory.end);
@@ -148,8 +148,8 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
     stream.close();
 }
 
-/// So it does where a section, and what is behind it in its block, is longer than what is read where nothing is known: the
-/// newest section tells about how long others are, or that it does not tell.
+/// So it does where a section, and what is behind it in its block, is longer than what is read where nothing
+/// is known: the newest section tells about how long others are, or that it does not tell.
 #[test]
 fn long_sections_take_two_reads_as_well() {
     const SIZE: u64 = 4 * BLOCK;
@@ -180,7 +180,7 @@ fn long_sections_take_two_reads_as_well() {
             let key = small.keys.iter().rfind(|(of, ..)| *of <= at).unwrap();
             let start = found.start;
             assert_eq!((start.media_ns, start.serial, start.packet), *key);
-            // Of an earlier group's key frame the block tells the time, and of others it is not read for that.
+            // The block of an earlier group's key frame tells the time; other blocks are not read for that.
             let is_read = start.serial / GROUP < end / GROUP;
             let reads = archive.reads() - before;
             let most = 1 + u64::from(is_read);
@@ -239,8 +239,8 @@ fn a_section_that_is_longer_than_the_newest_takes_one_read() {
     }
 }
 
-/// So it does where a section has no room for all key frames: which block has the one to begin with is known by those that
-/// it names, and that block is played.
+/// So it does where a section has no room for all key frames: which block has the one to begin with is known
+/// by those that it names, and that block is played.
 #[test]
 fn key_frames_that_are_left_out_take_two_reads_as_well() {
     let camera = Camera {
@@ -300,8 +300,8 @@ fn key_frames_that_are_left_out_take_two_reads_as_well() {
     stream.close();
 }
 
-/// Where fast play is before anything of it has been read is the key frame that it has asked for first, and not the last
-/// one: from there it goes on when it is to be shown as it was.
+/// The position of fast play before its first read is the key frame that it has asked for first, and not the
+/// last one. It goes on from there at normal speed.
 #[test]
 fn fast_play_is_where_it_has_asked_first() {
     let camera = Camera {
@@ -336,7 +336,7 @@ fn fast_play_is_where_it_has_asked_first() {
         let manner = manner.clone();
         Playback::new(&stream, &archive, client, recording, found, manner, origin).unwrap()
     };
-    // What the index says is known from here on.
+    // Index sections are known from here on.
     for serial in 0..recording.end {
         drop(begin(small.begins_ns(serial)));
         archive.section(&rig.client, &recording, serial).unwrap();
@@ -354,7 +354,7 @@ fn fast_play_is_where_it_has_asked_first() {
             (*serial, *packet),
             "at {at}"
         );
-        // It is not given up before what it has asked for has come.
+        // It is not given up before its requested blocks have come.
         stall(false);
     }
     assert!(seen > 10, "{seen}");

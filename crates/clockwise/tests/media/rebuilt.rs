@@ -32,7 +32,8 @@ fn camera(rng: &mut StdRng) -> Camera {
     }
 }
 
-/// What every section should say: what was written, or, of an end that has none, what would have been.
+/// Expected contents of every section: the written one, or, at an end without one, the one that would have
+/// been written.
 fn expected(small: &Small, seed: u64) -> BTreeMap<u64, Index> {
     let ended = Camera {
         is_ended: true,
@@ -40,7 +41,7 @@ fn expected(small: &Small, seed: u64) -> BTreeMap<u64, Index> {
     };
     let mut would = Small::new(ended, small.header.blocks, seed).sections;
     let last = would.values_mut().next_back().unwrap();
-    // Where the last frame ends is not known of a recording that was not ended.
+    // The end of the last frame is unknown in a recording that was not ended.
     if !small.camera.is_ended
         && small.ends_with_key
         && let Some(key) = last.keys.last_mut()
@@ -56,8 +57,8 @@ fn ends(keys: &[Key]) -> Vec<Key> {
     of_blocks.flat_map(|of| [of[0], of[of.len() - 1]]).collect()
 }
 
-/// All key frames whose ends are there: of one that goes on in the next group, the block there in which the next frame begins,
-/// or with which the recording was ended.
+/// All key frames whose ends are there: of one that goes on in the next group, the block there in which the
+/// next frame begins, or with which the recording was ended.
 fn ending(expected: &BTreeMap<u64, Index>, small: &Small) -> Vec<Key> {
     let keys = expected.values().flat_map(|of| &of.keys);
     let ending = keys.filter_map(|key| {
@@ -103,8 +104,8 @@ fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
         let ends = small.group_ends();
         let part = *[0.3, 0.7, 1.0].choose(rng).unwrap();
         let mut lost: BTreeSet<u64> = BTreeSet::new();
-        // A block whose section is torn is not played, so the recording would end earlier; and of one that was not ended
-        // the last ones are read whole.
+        // A block whose section is torn is not played, so the recording would end earlier; and of one that
+        // was not ended the last ones are read whole.
         let is_verified =
             |end: u64| end + 1 == small.end() || (!small.camera.is_ended && end + 8 >= small.end());
         for end in &ends {
@@ -190,7 +191,7 @@ fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
     assert!(lost_in_all > 60, "{lost_in_all} sections were lost");
 }
 
-/// It can be divided at each key frame, as the index says: no block is looked through for that.
+/// Checks that it is cut at each key frame of the index, without a search through blocks.
 fn is_cut_at_each_key(rig: &Rig, archive: &Arc<Archive>, small: &Small, what: &str) {
     let client = rig.pool.client("cuts", ClientOptions::default()).unwrap();
     let recording = archive.recording(None).unwrap();
@@ -295,7 +296,7 @@ fn damaged_block_is_skipped_and_the_rest_of_its_group_is_indexed() {
         let mut damaged = BTreeSet::new();
         for (serial, block) in &mut torn.blocks {
             let is_end = small.sections.contains_key(serial);
-            // Where it has an end is known by that alone.
+            // Its end is known by that alone.
             if rng.random_ratio(1, 9) && serial + 1 < small.end() {
                 damaged.insert(*serial);
                 // A section is read apart from the entries behind it.
@@ -393,7 +394,7 @@ fn shows_what_is_whole(
             assert!(whole.contains(&key), "{what}: {key:?}");
             shown += 1;
         }
-        // Of some it is not known where they end, with what is behind them damaged.
+        // The ends of some frames are unknown, because the blocks behind them are damaged.
         let least = whole.len().saturating_sub(damaged.len());
         assert!(
             (least..=whole.len()).contains(&shown),
@@ -421,7 +422,7 @@ fn being_recorded(small: &Small) -> (Rig, Arc<Archive>, Writing) {
     (rig, archive, writing)
 }
 
-/// What is being recorded has no section of its newest group yet, and none is made of it at each look.
+/// A live recording has no section of its newest group yet, and none is made at each look.
 #[test]
 fn the_group_that_is_being_recorded_is_not_rebuilt() {
     let camera = Camera {
@@ -468,8 +469,8 @@ fn the_group_that_is_being_recorded_is_not_rebuilt() {
     assert_eq!((window.missing, window.records.len()), (0, 100));
 }
 
-/// Whoever follows a recording at another Scale is shown each key frame once, when it is there to its end, however far whoever
-/// records is ahead of the disks.
+/// A follower of a recording at another scale gets each key frame once, when it is complete, however far the
+/// recorder is ahead of the disks.
 #[test]
 fn live_recording_is_shown_up_to_its_end() {
     for seed in 200..260 {

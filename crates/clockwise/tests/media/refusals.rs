@@ -1,5 +1,5 @@
-//! What is refused over RTSP, and what is not heard: strangers, requests out of their turn, what is no RTSP, and more than there is
-//! room for.
+//! Refusals over RTSP: strangers, requests in the wrong state, input that is no RTSP, and more clients than
+//! fit.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -63,7 +63,7 @@ fn by_udp_only_the_peer_is_heard() {
         rtp_socket.send_to(packet, to).unwrap();
     }
     drop(rtcp_socket);
-    // What was sent by UDP has come: it lies in the socket before this is asked.
+    // Packets by UDP have come: they lie in the socket before this request.
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
     let got = played(address, "cam", "", sent.len());
@@ -137,7 +137,7 @@ fn input_that_is_no_rtsp_ends_its_own_connection_only() {
         &[b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; 80_000][..]].concat(),
     ] {
         let mut client = Client::connect(address);
-        // It may be closed before all of it was sent.
+        // The server may close before all of it was sent.
         let _ = std::io::Write::write_all(&mut client.socket, bytes);
         while let Some(said) = client.answer() {
             assert_eq!(said.status, 400, "{said:?}");
@@ -188,7 +188,7 @@ fn session_beyond_the_disks_is_refused_with_453() {
         }
     }
     assert_eq!(reservations(&site), 0, "nothing half reserved stays behind");
-    // As many as there is room for, and no more.
+    // The largest number that fits, and no more.
     let mut clients = Vec::new();
     let mut volumes = ["cam", "other"].into_iter();
     let refused = loop {
@@ -212,7 +212,7 @@ fn session_beyond_the_disks_is_refused_with_453() {
     serve.terminate();
 }
 
-/// Whether the newest recording has been closed.
+/// True if the newest recording has been closed.
 fn is_closed(site: &Site) -> bool {
     let all = call(site, "GET", "/v1/volumes/cam/recordings", "").1;
     let last = all.as_array().and_then(|all| all.last().cloned());
@@ -242,8 +242,8 @@ fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
     serve.terminate();
 }
 
-/// A player that has gone without a word holds its reservation for no longer than the timeout; one that says by RTCP that it is
-/// there keeps it.
+/// A player that has gone without a word holds its reservation for no longer than the timeout; one that says
+/// by RTCP that it is there keeps it.
 #[test]
 fn a_player_is_kept_by_what_it_says() {
     let (site, serve, address) = serving("timeout = \"4s\"\n");
@@ -306,7 +306,7 @@ fn publisher_that_blocks_reports_is_recorded() {
     serve.terminate();
 }
 
-/// Whatever somebody sends without end, who ends its session does, and the server too; and what it sent well is written.
+/// A client that sends without end can be ended, and so can the server; its good packets are written.
 #[test]
 fn a_flood_holds_up_neither_disks_nor_whoever_ends_it() {
     let (site, serve, address) = serving("");
@@ -352,7 +352,7 @@ fn player_that_takes_no_answers_is_not_read_from() {
     });
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/live/track0", TCP, "").is(200);
-    // It goes on for as long as it is recorded.
+    // It goes on for as long as the volume is recorded.
     player.ask("PLAY", "cam/live", "", "").is(200);
     let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 77\r\n\r\n";
     let requests = request.repeat(2_000);
@@ -396,7 +396,7 @@ fn player_that_takes_no_answers_is_not_read_from() {
     serve.terminate();
 }
 
-/// Whatever is in it, and where: volumes of file systems may begin with zeros.
+/// Data at any place counts: volumes of file systems may begin with zeros.
 #[test]
 fn a_volume_that_holds_something_else_is_left_alone() {
     let (site, serve, address) = serving("");
@@ -451,7 +451,7 @@ fn a_volume_that_holds_something_else_is_left_alone() {
     serve.terminate();
 }
 
-/// What has been discarded is as if it had never been written.
+/// Discarded data counts as never written.
 #[test]
 fn a_volume_that_was_discarded_is_blank() {
     let (site, serve, address) = serving("");
@@ -482,7 +482,7 @@ fn many_may_be_connected() {
     serve.terminate();
 }
 
-/// How many connections of one address a server takes; so many may be had here, and others beside them.
+/// Connections of one address that a server takes; this host may open that many, and others beside them.
 fn connections_of_one() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -583,7 +583,7 @@ fn a_refused_request_is_one_line_in_the_log() {
     client.ask("RECORD", "cam", "", "").is(200);
     client.ask("DESCRIBE", "cam", "", "").is(455);
     client.ask("TEARDOWN", "cam", "", "").is(200);
-    // What admission refuses has its own line.
+    // A refusal by admission has its own line.
     let mut greedy = Client::connect(address);
     greedy
         .ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(8_000_000))

@@ -1,4 +1,4 @@
-//! What is reserved for whom nothing is known of, and what is said to those for whom there is no room, and in the log.
+//! Reservations for unknown streams, and the words for refused clients and in the log.
 
 use testkit::rtsp::camera::Camera;
 use testkit::rtsp::source::{add, reasons};
@@ -8,10 +8,10 @@ use testkit::rtsp::{
 use testkit::site::{Site, call};
 use testkit::until;
 
-/// What is recorded first, in packets of a kilobyte.
+/// Recorded first, in packets of a kilobyte.
 const PACKETS: u16 = 400;
 
-/// What one stream has reserved.
+/// Reservation of the only stream.
 fn reserved(site: &Site) -> Option<u64> {
     let status = call(site, "GET", "/v1/status", "").1;
     status["streams"][0]["rate_bytes_per_second"].as_u64()
@@ -59,7 +59,7 @@ fn refused_source_gets_the_reason_and_so_does_the_log() {
     let text = "Content-Type: text/parameters\r\n";
     let more = player.ask("SET_PARAMETER", "cam", text, "rate: 900000000\r\n");
     assert!(more.is(453).body.contains("would fit"));
-    // It plays as fast as it can be promised.
+    // It plays as fast as can be promised.
     let said = player.ask("PLAY", "cam", "Speed: 1000\r\n", "").is(200);
     assert_eq!(said.header("Speed"), Some("1.000"));
     player.ask("TEARDOWN", "cam", "", "").is(200);
@@ -82,7 +82,8 @@ fn refused_source_gets_the_reason_and_so_does_the_log() {
     }
 }
 
-/// Whoever is refused a rate is told where it comes from, and what would reserve less: some say far more than they send.
+/// A client that is refused a rate is told its origin, and how to reserve less: some declare far more than
+/// they send.
 #[test]
 fn a_refusal_says_where_the_rate_comes_from() {
     let (site, server, address) = serving("rate = \"2GB/s\"");
@@ -154,7 +155,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
     server.terminate();
 }
 
-/// What nobody has said is reserved as the file says, and players are told that.
+/// An undeclared rate is the one in the file, and players are told that.
 #[test]
 fn unknown_stream_has_the_default_rate() {
     let (site, serve, address) = serving("rate = \"300KB/s\"");

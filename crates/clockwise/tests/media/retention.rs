@@ -241,7 +241,7 @@ fn no_more_than_is_to_be_kept_is_there_while_it_is_recorded_and_after_a_crash() 
     let (server, _) = serve(&site);
     assert_eq!((numbers(&site), blocks(&site)), (vec![2], 5));
     assert_eq!(site.json(&["recording", "keep", "cam"]), kept);
-    // What has gone does not come back when more is kept.
+    // Expired recordings do not come back when more is kept.
     let kept = site.json(&["recording", "keep", "cam", "--everything"]);
     assert_eq!(kept["keep_bytes"], Value::Null);
     drop(server);
@@ -275,7 +275,7 @@ fn old_part_of_a_live_recording_expires() {
 
 const MIB: u64 = 1 << 20;
 
-/// How long the volume is, in MiB.
+/// Length of the volume, in MiB.
 fn volume_mib(site: &Site) -> u64 {
     let shown = site.json(&["volume", "show", "cam"]);
     shown["size_bytes"].as_u64().expect("a size") / MIB
@@ -321,8 +321,8 @@ fn fast_record(site: &Site, address: SocketAddr, packets: u16) {
     record_of(site, fast_publisher(address), packets);
 }
 
-/// Who began to play when the volume was shorter plays what it has grown by, without a gap, and what was not used goes back
-/// when that is over.
+/// A player that began when the volume was shorter plays the blocks that were added, without a gap. Unused
+/// space goes back when it ends.
 #[test]
 fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
     let (site, server, address) = serving("");
@@ -333,7 +333,7 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
     let packets = 46 * 60;
     let mut publisher = fast_publisher(address);
     let mut player = Client::connect(address);
-    // What the player has reserved is for the volume as it is before it grows.
+    // The player's reservation covers the volume before it grows.
     send(&mut publisher, 0..46 * 4, 1);
     until("a block is written", || blocks(&site) > 0);
     set_up(&mut player, "cam/1/track0");
@@ -350,7 +350,7 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
     }
     let at_last = volume_mib(&site);
     assert!(at_last > at_first, "{at_first} MiB, then {at_last}");
-    // It is as long as it has to be when nobody needs the rest.
+    // The volume shrinks to its limit when nobody needs the rest.
     player.ask("TEARDOWN", "cam/1", "", "").is(200);
     let used = (blocks(&site) + 1).div_ceil(16);
     assert!(used > at_first, "the player did not come so far");
@@ -385,7 +385,7 @@ fn ring_across_disks_is_trimmed() {
     let ring = blocks(&site).next_multiple_of(3);
     assert_ne!(ring, blocks(&site), "it is even as it is");
     until("the rest is given back", || volume_mib(&site) == ring + 1);
-    // What others need they get all the same.
+    // Other volumes get the space that they need.
     let free = format!("{}B", free_bytes(&site) + MIB);
     site.run(&["recording", "keep", "cam", "--free", &free])
         .done();
@@ -404,7 +404,7 @@ fn a_volume_that_is_as_long_as_it_may_be_goes_round() {
     assert_eq!(volume_mib(&site), 2);
     fast_record(&site, address, 46 * 20);
     assert_eq!((numbers(&site), blocks(&site)), (vec![2, 3], 31));
-    // It may be longer again: for a few of the oldest, when the writer is at the end.
+    // The volume may grow again, for a few of the oldest blocks, when the writer is at the end.
     site.run(&["recording", "keep", "cam", "--grow-to", "4MiB"])
         .done();
     (0..2).for_each(|_| fast_record(&site, address, 46 * 20));
@@ -432,7 +432,7 @@ fn space_left_to_others_is_not_taken_and_is_given_back() {
     assert_eq!(free_bytes(&site).to_string(), left);
     site.run(&["recording", "delete", "cam", "1"]).done();
 
-    // What was never used goes back at once, as much as is missing.
+    // Space that was never used goes back at once, as much as is missing.
     growing(&site, "6MiB", &["--grow-to", "0"]);
     fast_record(&site, address, 46 * 20);
     let left = (free_bytes(&site) + 2 * MIB).to_string();
@@ -525,7 +525,7 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
     server.terminate();
 }
 
-/// Where its disk, or the pool, has nothing left, the oldest goes, and the log says why.
+/// If its disk or the pool is full, the oldest recordings go, and the log says why.
 #[test]
 fn a_volume_that_is_refused_more_goes_round_and_says_why() {
     let site = Site::new(2);
@@ -552,7 +552,7 @@ fn a_volume_that_is_refused_more_goes_round_and_says_why() {
         .done();
     send(&mut publisher, 46 * 4..46 * 30, 1);
     publisher.ask("TEARDOWN", "cam", "", "").is(200);
-    // As long as its own extent at most.
+    // Its own extent at most.
     assert!([9, 15].contains(&blocks(&site)), "{}", blocks(&site));
     fill("1");
     fast_record(&site, address, 46 * 30);
@@ -591,7 +591,7 @@ fn limits_that_make_no_sense_change_nothing() {
         site.run(&keep).fails(2, &words);
         assert_eq!(site.json(&["recording", "keep", "cam"]), before);
     }
-    // As long as it is, and without a limit.
+    // At its present length, and without a limit.
     site.run(&["recording", "keep", "cam", "--grow-to", "40MiB"])
         .done();
     site.run(&["recording", "keep", "cam", "--grow-to", "0", "--free", "0"])
@@ -666,7 +666,7 @@ fn bytes_are_not_recorded_over_recordings() {
     // Also while one is made, and when all of them are gone: others may be made.
     let client = publisher(address, TCP);
     site.run(&over).fails(1, &["holds recordings"]);
-    // What is being recorded is not destroyed by force either.
+    // A live recording is not destroyed by force either.
     let forced = [&over[..], &["--force"]].concat();
     site.run(&forced)
         .fails(1, &["RTSP sessions record or play volume", "session list"]);
@@ -719,12 +719,12 @@ fn live_recording_is_neither_cut_off_nor_released_by_retention() {
     keep(&["--for", "1d"]).done();
     keep(&["--size", "320KiB", "--force"]).done();
     assert_eq!(blocks(&site), 5);
-    // What is kept already is no reason to refuse what is kept further.
+    // Limits that hold already are no reason to refuse wider ones.
     keep(&["--size", "320KiB", "--for", "2d"]).done();
     server.terminate();
 }
 
-/// Who has attached a blank volume is about to write to it.
+/// A client that has attached a blank volume is about to write to it.
 #[test]
 fn nothing_is_recorded_in_a_blank_volume_that_an_nbd_client_has_open() {
     let (site, server, address) = serving("");

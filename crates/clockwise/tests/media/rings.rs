@@ -52,7 +52,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
     let mut rng = StdRng::seed_from_u64(7);
     for round in 0..120 {
         let begun_at = rng.random_range(0..=BEFORE + 1);
-        // As fast as it can, a little slower, or not before the change is over.
+        // The writer goes as fast as it can, a little slower, or not before the change is over.
         let (yields, waits) = [(0, false), (60, false), (0, true)][round % 3];
         let (volume, archive) = rig.archive("cam");
         let stream = rig.stream(&volume);
@@ -107,7 +107,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         );
         drop((writing, placer));
         drop(archive);
-        // It is as durable as it was said to be.
+        // It is durable, as the answer said.
         let again = Archive::open(&rig.client, Arc::clone(&volume)).unwrap();
         assert_eq!(again.geometry(), geometry);
         stream.close();
@@ -118,7 +118,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
     assert!(made[0] > 0 && made[1] > 0, "{made:?}");
 }
 
-/// What is found when it is opened: the ring, and each recording with the blocks of it that are there.
+/// The opened archive: the ring, and each recording with its remaining blocks.
 fn found(rig: &Rig, volume: &Arc<Volume>) -> (Geometry, Vec<(Recording, Vec<u64>)>) {
     let archive = Archive::open(&rig.client, Arc::clone(volume)).expect("it opens");
     let blocks = |of: &Recording| {
@@ -136,7 +136,7 @@ fn found(rig: &Rig, volume: &Arc<Volume>) -> (Geometry, Vec<(Recording, Vec<u64>
 
 #[test]
 fn a_ring_that_has_changed_is_found_whole_whichever_copy_of_that_is_damaged_then() {
-    // So many blocks of a ring of 16 are written when it becomes one of so many, and another then.
+    // Blocks written in a ring of 16, its next length, and the one after that.
     for (written, first, second) in [
         (10, 24, 12),
         (10, 12, 30),

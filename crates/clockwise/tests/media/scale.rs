@@ -8,8 +8,8 @@ use testkit::rtsp::{Client, SDP_TYPE, SECOND, TCP, publisher_of, rtp, serving};
 use testkit::site::{Site, call};
 use testkit::until;
 
-/// A part of a frame of JPEG, whose fragment offset (RFC 2435, section 3.1.2) is 0 in the first part alone. The number of the
-/// frame lies around it.
+/// A part of a frame of JPEG, whose fragment offset (RFC 2435, section 3.1.2) is 0 in the first part alone.
+/// The number of the frame lies around it.
 fn jpeg(frame: u64, number: u64) -> Vec<u8> {
     let mut packet = part(frame, number);
     packet[13..18].copy_from_slice(&[
@@ -22,7 +22,7 @@ fn jpeg(frame: u64, number: u64) -> Vec<u8> {
     packet
 }
 
-/// What frame and part such a packet is of.
+/// Frame and part of such a packet.
 fn of_jpeg((sequence, timestamp, frame, part): (u16, u32, u64, u8)) -> (u16, u32, u64, u8) {
     let frame = (frame & 0xff) | u64::from(part >> 4) << 8;
     (sequence, timestamp, frame, part & 0xf)
@@ -86,7 +86,8 @@ fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
     serve.terminate();
 }
 
-/// What begins between key frames is played faster from the first one on, at its time, and that is what the answer is about.
+/// A range that begins between key frames is played faster from its first key frame on, at that frame's time;
+/// the answer describes that.
 #[test]
 fn faster_it_begins_with_the_first_key_frame() {
     let (site, serve, address) = serving("");
@@ -132,7 +133,7 @@ fn faster_it_begins_with_the_first_key_frame() {
         let (packets, said) = played_on(&mut client, 0, &format!("Scale: {scale}\r\n"));
         let (sequence, _, shown, part) = packets[0];
         assert_eq!(sequence, told(&said).0, "scale {scale}");
-        // Of a block that has not been read the time is that of the packet before.
+        // The time of a block that was not read is that of the packet before.
         let keys = [frame, next].map(|of| match scale > 0 {
             true => of.next_multiple_of(GOP),
             false => of / GOP * GOP,
@@ -146,7 +147,7 @@ fn faster_it_begins_with_the_first_key_frame() {
     serve.terminate();
 }
 
-/// What has been overwritten is nothing to wait for at any scale, also where it was paused before.
+/// Overwritten blocks are not waited for at any scale, also after a pause there.
 #[test]
 fn play_does_not_wait_for_overwritten_blocks() {
     let (site, serve, address) = serving("");
@@ -215,7 +216,7 @@ fn shows_what_goes_on_in_the_next_group(site: &Site, address: SocketAddr) {
     let number = |of: &Value, name: &str| of[name].as_u64().expect("a number");
     let keys = index["keys"].as_array().expect("keys");
     let whole = keys.iter().map(|key| number(key, "bytes")).max();
-    // Of what goes on, the rest is in another group.
+    // The rest of a live recording is in another group.
     let going_on = keys
         .iter()
         .position(|key| Some(number(key, "bytes")) < whole);
@@ -300,8 +301,8 @@ fn whole_frames(packets: &[(u16, u32, u64, u8)]) -> Vec<u64> {
     frames
 }
 
-/// Of what is being recorded, also the group of blocks that is not full yet is played faster and backwards, up to the last
-/// key frame that is on the disks.
+/// In a live recording, the unfinished group of blocks is played faster and backwards as well, up to the last
+/// key frame on the disks.
 #[test]
 fn live_recording_is_played_up_to_its_end() {
     let (site, serve, address) = serving("");

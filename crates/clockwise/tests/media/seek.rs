@@ -9,7 +9,7 @@ use testkit::rtsp::{Client, serving};
 use testkit::site::{Site, call};
 use testkit::until;
 
-/// How much was read and written without a deadline so far.
+/// Bytes read and written without a deadline so far.
 fn best_effort(site: &Site) -> u64 {
     let status = call(site, "GET", "/v1/status", "").1;
     status["best_effort"]["count"].as_u64().expect("a number")
@@ -61,7 +61,7 @@ fn any_time_is_found_with_two_reads_and_played_at_any_scale() {
     for at_ms in times_ms {
         begins_at_its_key(&mut client, begins, at_ms);
     }
-    // Every section has been used. What is asked for then is the block that it begins in, in at most two pieces.
+    // Every section has been used. Then only the block of the start is read, in at most two pieces.
     let before = best_effort(&site);
     let seeks = 10;
     for number in 0..seeks {
@@ -206,8 +206,9 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     }
 }
 
-/// Packets do not come sooner than they are to be shown, however fast that is, nor more slowly, where the host lets them:
-/// in one of three tries. At a higher Speed they are sent in less time than they are shown in.
+/// Packets do not come sooner than they are to be shown, however fast that is, nor more slowly, where the
+/// host lets them: in one of three tries. At a higher Speed they are sent in less time than they are shown
+/// in.
 fn pace(address: SocketAddr, begins_ms: u64) {
     let from_ms = begins_ms + 4_001;
     let range = format!("Range: npt={}.{:03}-", from_ms / 1_000, from_ms % 1_000);
@@ -270,7 +271,7 @@ fn hours(address: SocketAddr, begins_ms: u64) {
     assert!(said.body.contains("it has ended"), "{said:?}");
 }
 
-/// What is asked for from now on begins with the newest there is, however it is named.
+/// A request from now on begins with the newest packet, however it is named.
 #[test]
 fn now_is_where_it_is_recorded() {
     let (site, serve, address) = serving("");
@@ -382,7 +383,7 @@ fn recording_cut_by_a_crash_has_an_index_to_its_end() {
     for at_ms in (0..length_ms).step_by(531).skip(1) {
         begins_at_its_key(&mut client, begins, at_ms);
     }
-    // What has no section is rebuilt once: another look at it takes the block that is played and no more.
+    // A missing section is rebuilt once: another look at it reads the played block and no more.
     begins_at_its_key(&mut client, begins, length_ms - 100);
     let before = best_effort(&site);
     begins_at_its_key(&mut client, begins, length_ms - 100);

@@ -77,7 +77,7 @@ fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
         visit.report(&bye(&[8]));
         says(&site, "waiting", "BYE");
         let paused = Instant::now();
-        // It may have been asked before whether it is there.
+        // It may have been asked before if it is there.
         while visit.wanted().is_some() {}
         let mut visit = camera.visit();
         // The first pause is a second, and the timeout a minute.
@@ -92,7 +92,7 @@ fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
     }
 }
 
-/// How far apart the first recording's 50 keys are, as its index says.
+/// Distances between the first recording's 50 key frames in its index.
 #[track_caller]
 fn keys_apart(site: &Site) -> Vec<Duration> {
     let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
@@ -156,7 +156,7 @@ fn a_camera_that_is_back_goes_on_in_the_same_recording() {
     server.terminate();
 }
 
-/// The same as [`played`], and of each report before these packets whose it is and how many packets it counts.
+/// As [`played`], with the sender and packet count of each report before these packets.
 fn played_and_counted(address: SocketAddr, count: usize) -> (Vec<Vec<u8>>, Vec<(u32, u32)>) {
     let mut client = Client::connect(address);
     client.ask("SETUP", "cam/track0", TCP, "").is(200);
@@ -171,8 +171,8 @@ fn played_and_counted(address: SocketAddr, count: usize) -> (Vec<Vec<u8>>, Vec<(
     (came, told.collect())
 }
 
-/// One whose connection is reset in the middle of a packet is one that is lost, whose recording stays; and what had come
-/// before that is written while it is away, when it is a minute old.
+/// One whose connection is reset in the middle of a packet is one that is lost, whose recording stays; and
+/// what had come before that is written while it is away, when it is a minute old.
 #[test]
 fn a_camera_that_is_cut_off_within_a_packet_goes_on_in_the_same_recording() {
     let (site, server, address, camera, mut visit) = called("tcp");
@@ -241,7 +241,7 @@ fn sources_survive_the_server() {
     send(&mut visit, &packets(0..5, 7));
     has(&site, 5);
     let before = shown(&site);
-    // It ends while packets come, and while it is being waited for.
+    // It ends while packets come, and during the wait for it.
     server.terminate();
     visit.is_left();
     let (server, _) = serve(&site);
@@ -326,7 +326,7 @@ fn a_camera_that_shows_something_else_is_another_recording() {
     server.terminate();
 }
 
-/// What is waited for ends when the source does: neither the answer nor its lateness has come then.
+/// A wait ends with its source: neither the answer nor the timeout has come then.
 #[test]
 fn a_source_ends_whatever_it_waits_for() {
     let (site, server, _) = serving("");
@@ -445,7 +445,7 @@ fn a_source_that_would_record_its_own_recording_says_so() {
         Some(1)
     );
     client.ask("TEARDOWN", "cam", "", "").is(200);
-    // What another volume has is a recording as good as any camera.
+    // A recording of another volume serves as a camera.
     let url = format!("rtsp://localhost:{port}/cam");
     site.json(&["source", "add", "copies", &url, "--volume", "copy"]);
     until("it is copied", || {
@@ -456,7 +456,7 @@ fn a_source_that_would_record_its_own_recording_says_so() {
     server.terminate();
 }
 
-/// What a camera has sent by UDP is recorded, however soon it is gone then.
+/// Packets that a camera sent by UDP are recorded, however soon it goes.
 #[test]
 fn packets_in_the_sockets_of_a_vanished_camera_are_recorded() {
     let (site, server, address, camera, mut visit) = called("udp");

@@ -1,4 +1,5 @@
-//! Sound and picture that `ffmpeg` has published together come together, by what sender reports say and by when they come.
+//! Sound and picture that `ffmpeg` has published together come together, by what sender reports say and by
+//! when they come.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +13,8 @@ use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 
-/// Who sees and hears does not notice less (EBU R37 has 40 ms before and 60 ms behind, ITU-R BT.1359 more).
+/// Difference between sound and picture that nobody notices (EBU R37 allows 40 ms before and 60 ms behind,
+/// ITU-R BT.1359 more).
 const APART_US_MAX: i64 = 80_000;
 
 const SECONDS: u64 = 12;
@@ -74,7 +76,7 @@ impl Came {
         at + i64::from(timestamp.wrapping_sub(said) as i32) * 1_000_000 / self.clock
     }
 
-    /// How late the earliest packet of each second is against the sender's time, where many came.
+    /// Delay of the earliest packet of each second against the sender's time, for seconds with many packets.
     fn late_us(&self) -> BTreeMap<i64, i64> {
         let mut seconds: BTreeMap<i64, (usize, i64)> = BTreeMap::new();
         for (came, timestamp) in &self.packets {
@@ -96,7 +98,7 @@ fn nothing() -> [Came; 2] {
     })
 }
 
-/// What a player gets of the newest recording by UDP.
+/// A player's frames of the newest recording by UDP.
 fn played_by_udp(address: SocketAddr) -> [Came; 2] {
     let mut player = Client::connect(address);
     let pairs = ["cam/track0", "cam/track1"].map(|track| {
@@ -136,7 +138,7 @@ fn played_by_udp(address: SocketAddr) -> [Came; 2] {
     tracks
 }
 
-/// The same in its connection.
+/// A player's frames in its connection.
 fn played(address: SocketAddr) -> [Came; 2] {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);

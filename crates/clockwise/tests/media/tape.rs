@@ -45,7 +45,7 @@ fn receive_numbers(tape: &mut RtpRecorder<'_>, numbers: std::ops::Range<u16>) {
             assert_eq!(filled.unwrap(), bytes.len());
             assert_eq!(tape.is_receiving(), piece.end < BODY);
             if tape.is_receiving() {
-                // As whoever receives does before it sleeps.
+                // The receiver does this before it sleeps.
                 tape.advance().unwrap();
                 assert!(tape.has_room(true));
             }
@@ -104,8 +104,8 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
     assert!(packets == expected, "a packet is not what came");
 }
 
-/// Each packet of what is no picture is a key, of which sections name as many as there is room for: no more are kept in memory,
-/// neither when a group is whole nor before.
+/// Each packet of what is no picture is a key, of which sections name as many as there is room for: no more
+/// are kept in memory, neither when a group is whole nor before.
 #[test]
 fn no_more_of_the_index_is_in_memory_than_on_the_disks() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -139,7 +139,7 @@ fn no_more_of_the_index_is_in_memory_than_on_the_disks() {
         }
         groups = recording.end / GROUP;
     }
-    // It would be more than either if all were kept.
+    // It would exceed both limits if all were kept.
     assert!(usize::from(next) > 2 * in_group, "{next}");
     assert!(most <= in_group + 100, "{most} of a group");
     let recording = archive.recording(None).unwrap();
@@ -154,7 +154,8 @@ fn no_more_of_the_index_is_in_memory_than_on_the_disks() {
     stream.close();
 }
 
-/// What is being recorded is played from any time with one read, of the block that it begins in: who records knows where that is.
+/// A live recording is played from any time with one read, of the block of the start: the recorder knows that
+/// block.
 #[test]
 fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
     const PICTURE: &[u8] =
@@ -195,7 +196,7 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
         if number % 97 != 0 {
             continue;
         }
-        // As DESCRIBE and SETUP do.
+        // The reads of DESCRIBE and SETUP.
         let extent = archive.extent(&client, &recording).unwrap();
         let group = (recording.end - 1) / GROUP * GROUP;
         let begins = archive
@@ -207,7 +208,7 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
             let before = archive.reads();
             let found = start_at(&archive, &client, &recording, at, 0, None).unwrap();
             let (reads, start) = (archive.reads() - before, found.start);
-            // Of an earlier group's key frame the block tells the time.
+            // The block of an earlier group's key frame tells the time.
             let is_read = start.serial < group;
             assert_eq!(reads, u64::from(is_read), "at {at} of {recording:?}");
             let bytes = archive.read_block(&client, start.serial).unwrap().unwrap();
@@ -245,11 +246,11 @@ fn receive_by_udp(tape: &mut RtpRecorder<'_>, count: u16) {
         send(&there, number);
         assert!(tape.has_room(true));
         assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
-        // As whoever receives does before it sleeps.
+        // The receiver does this before it sleeps.
         assert!(tape.has_room(true));
         assert!(!tape.receive(&here, 0, Kind::Rtp).unwrap());
     }
-    // What is not recorded is nothing that follows.
+    // An unrecorded packet is no successor.
     send(&there, count - 1);
     there.send(&[0x80]).unwrap();
     for _ in 0..2 {
@@ -304,8 +305,8 @@ fn a_block_that_is_full_may_be_the_last() {
     }
 }
 
-/// No room is kept in a block that may become the last one: where the packets have left none for the section of its group it
-/// is known as long as the archive is open, and rebuilt when it is needed after that.
+/// No room is kept in a block that may become the last one: where the packets have left none for the section
+/// of its group it is known as long as the archive is open, and rebuilt when it is needed after that.
 #[test]
 fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -350,7 +351,7 @@ fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     assert_eq!(at(&archive, &archives.client().unwrap()), known);
 }
 
-/// What was noted of a recording of which nothing was written is not taken for what the next one of its number has.
+/// Notes about a recording without blocks are not taken for the next recording with its number.
 #[test]
 fn nothing_is_known_of_a_recording_that_begins() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -363,7 +364,7 @@ fn nothing_is_known_of_a_recording_that_begins() {
     let (stream, member) = reserved(&archives, &archive);
     let mut tape = begun(&stream, &archive, SDP, member);
     receive_by_udp(&mut tape, 4 * 89);
-    // Of the one that goes on no block is there yet.
+    // The live recording has no block yet.
     assert_eq!(archive.recording(None), Some(before));
     assert!(archive.is_recorded() && !archive.goes_on(&before));
     drop(tape);
@@ -387,8 +388,9 @@ fn nothing_is_known_of_a_recording_that_begins() {
     tape.finish().unwrap();
 }
 
-/// What comes by UDP when all has been received that was sent before the end is not missing, nor what nobody received though
-/// buffers were free, with nothing dropped behind it; what was waiting for a buffer is.
+/// UDP packets that arrive after all packets before the end were received are not missing, nor are unreceived
+/// ones if buffers were free and nothing behind them was dropped. Packets that waited for a buffer are
+/// missing.
 #[test]
 fn packets_after_the_end_are_not_missing() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -417,7 +419,7 @@ fn packets_after_the_end_are_not_missing() {
     }
 }
 
-/// What somebody says in the log meanwhile.
+/// Lines of the log meanwhile.
 fn said_by(says: impl FnOnce()) -> String {
     let (mut log, said) = std::io::pipe().unwrap();
     let log_to = tracing_subscriber::fmt()
@@ -429,8 +431,8 @@ fn said_by(says: impl FnOnce()) -> String {
     text
 }
 
-/// Where a socket could not be emptied in time, what lies there before what it has dropped is missing as that is, each by its number
-/// and its reason; what came behind that may have come after the end.
+/// If a socket was not emptied in time, each packet before the dropped ones is missing, by number and reason.
+/// Packets behind them may have come after the end.
 #[test]
 fn packets_dropped_by_a_full_socket_are_missing() {
     const SENT: u16 = 200;
@@ -461,7 +463,7 @@ fn packets_dropped_by_a_full_socket_are_missing() {
             assert_eq!(tape.tally().lost, u64::from(SENT - received));
             tape.finish().unwrap();
         });
-        // Where it became full is the host's matter.
+        // The host decides where it became full.
         let ranges: Vec<&str> = said.split("track 0: ").skip(1).collect();
         let [first, second] = ranges[..] else {
             panic!("{said}");
@@ -484,7 +486,7 @@ fn packets_dropped_by_a_full_socket_are_missing() {
     }
 }
 
-/// What goes while a recording is examined is not damaged.
+/// Blocks that expire during an examination are not damaged.
 #[test]
 fn expired_block_is_not_damaged() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -529,7 +531,8 @@ fn expired_block_is_not_damaged() {
     );
 }
 
-/// What is too old or too much already, and has not gone yet, is no reason to refuse what lets go of nothing else.
+/// Recordings that are too old or too large already, but not gone yet, are no reason to refuse limits that
+/// release nothing more.
 #[test]
 fn only_what_goes_by_a_change_is_told() {
     const DAY: u64 = 86_400_000_000_000;
@@ -589,13 +592,13 @@ fn recording_ages_by_elapsed_time() {
         archive.recording(None).is_some()
     });
     let now = now_unix_ns();
-    // It began when the host did not know the time, and goes on when it does; or the other way around.
+    // It began when the host did not know the time, and goes on when it does; or the reverse.
     for unix_ns in [now, now + YEARS, now - YEARS] {
         let next = expire(unix_ns, 0).unwrap();
         assert!(archive.is_there(1), "{unix_ns}");
         assert!(next.abs_diff(unix_ns + DAY) < DAY / 24, "{next} {unix_ns}");
     }
-    // It is old when a day has gone by, and nothing has come.
+    // It is old when a day has passed, and nothing has come.
     expire(now + YEARS + DAY / 2, DAY / 2);
     assert!(archive.is_there(1));
     tape.finish().unwrap();
@@ -620,8 +623,8 @@ fn recording_ages_by_elapsed_time() {
     assert!(!archive.is_there(2) && !archive.is_there(3));
 }
 
-/// Who plays more than it has reserved, as the archive has become longer, asks for the rest beside what it plays, and has
-/// its end with the reason where that is refused: here it would need buffers for another disk.
+/// A player that needs more than it has reserved, because the archive has grown, asks for the rest during
+/// play. If that is refused, it ends with the reason: here the rest would need buffers for another disk.
 #[test]
 fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     const MIB: u64 = 1 << 20;

@@ -102,7 +102,7 @@ fn tls_player_that_reads_nothing_gets_its_packets_later() {
     serve.terminate();
 }
 
-/// Whether the other side closes, and what it said before.
+/// Bytes from the other side before it closes.
 fn ends(socket: &mut TcpStream) -> Vec<u8> {
     socket.set_read_timeout(Some(WITHIN)).expect("a time");
     let mut said = Vec::new();
@@ -144,7 +144,7 @@ fn broken_tls_handshake_ends_and_holds_nothing() {
         said.starts_with("RTSP/1.0 400 ") && said.contains("it is TLS"),
         "{said}"
     );
-    // Who does not trust the server goes, and others are served meanwhile.
+    // A client that does not trust the server goes, and others are served meanwhile.
     let mut distrust = connect(secure, &Certificate::new());
     let tls = distrust.tls.as_mut().expect("TLS");
     let error = rustls::Stream::new(tls, &mut distrust.socket)
@@ -229,7 +229,7 @@ fn a_camera_is_believed_by_its_certificate() {
         .done();
     let address = far_server.said["rtsps"].as_str().expect("an address");
     let url = format!("rtsps://anna:pass@{address}/cam");
-    // What there is to be pulled.
+    // The source to be pulled.
     let plain = far_server.said["rtsp"].as_str().expect("an address");
     let mut anna = Known::connect(plain.parse().expect("an address"), "anna", "pass");
     anna.records();
@@ -302,7 +302,8 @@ fn a_camera_is_believed_by_its_certificate() {
     far_server.terminate();
 }
 
-/// One that an authority has signed is believed for its name, and for no other; one that is given is believed at once.
+/// One that an authority has signed is believed for its name, and for no other; one that is given is believed
+/// at once.
 #[test]
 fn a_certificate_that_is_signed_is_good_for_its_name() {
     for (name, is_given, is_believed) in [
@@ -346,7 +347,7 @@ fn a_certificate_that_is_signed_is_good_for_its_name() {
     }
 }
 
-/// What is recorded is kept, whatever the connection becomes.
+/// Recorded packets are kept, whatever happens to the connection.
 #[test]
 fn bytes_that_are_changed_on_the_way_end_the_recording() {
     let (site, serve, certificate, address) = tls::serving("");
@@ -388,7 +389,7 @@ fn ffmpeg_and_gstreamer_record_and_play_by_tls() {
     let clip = clip(&site);
     let expected = frames(&["-i", &clip]).expect("frames");
     let url = format!("rtsps://anna:pass@{address}/cam");
-    // It has no option to have the certificate checked (5.1).
+    // It has no option to check the certificate (5.1).
     let mut command = tool("ffmpeg");
     command.args([
         "-nostdin",
@@ -410,7 +411,7 @@ fn ffmpeg_and_gstreamer_record_and_play_by_tls() {
     let url = format!("rtsps://{address}/cam");
     let who = "user-id=anna user-pw=pass tls-validation-flags=0";
     let sink = format!("rtspclientsink location={url} protocols=tcp {who}");
-    // It may send all there is and not end, as in `rtsp_gstreamer`: what was recorded is what counts.
+    // It may send everything and not end, as in `gstreamer`: the recording counts.
     let mut publisher = tool("gst-launch-1.0");
     let text = format!("filesrc location={clip} ! qtdemux ! h264parse config-interval=-1 ! {sink}");
     publisher.arg("-q").args(text.split(' '));
@@ -425,7 +426,7 @@ fn ffmpeg_and_gstreamer_record_and_play_by_tls() {
     let shown = frames(&["-f", "h264", "-i", &out]).expect("frames");
     assert_eq!(shown, expected);
 
-    // What is decrypted is copied, and that is said.
+    // Decrypted bytes are copied, and the log says so.
     let (_, log) = serve.terminate();
     let ended = lines(&log, "a recording ended");
     assert_eq!(ended.len(), 2, "{log}");

@@ -144,7 +144,7 @@ fn one_of_them_alone_is_played_in_the_masters_time() {
     serve.terminate();
 }
 
-/// Where the answer to PLAY says that it begins, in seconds.
+/// Start in the answer to PLAY, in seconds.
 fn begins(said: &testkit::rtsp::Said) -> f64 {
     let range = said.header("Range").unwrap_or_default();
     let from = range.trim_start_matches("npt=").split('-').next();
@@ -198,7 +198,7 @@ fn the_one_that_was_made_for_longest_with_the_master_is_played_and_may_end_or_be
         .is(200);
     // The first one has no frame so late.
     assert!(frames_on(&mut client, 2, 1)[0] >= 30);
-    // Where one of them was over when all were paused, it is over.
+    // A recording that was over at the pause stays over.
     client
         .ask("PLAY", "cam+other", "Range: npt=11-\r\n", "")
         .is(200);
@@ -221,7 +221,7 @@ fn the_one_that_was_made_for_longest_with_the_master_is_played_and_may_end_or_be
     site.run(&["recording", "delete", "other", "2"]).done();
     let came = frames_on(&mut client, 0, 60);
     assert!(came.windows(2).all(|two| two[1] == two[0] + 1), "{came:?}");
-    // What is left goes on, wherever it is asked for.
+    // The rest goes on, wherever it is asked for.
     client.packets.clear();
     let said = client
         .ask("PLAY", "cam+other", "Range: npt=10-\r\n", "")
@@ -276,7 +276,8 @@ fn live_recordings_are_played_together() {
     serve.terminate();
 }
 
-/// One of which nothing more is on the disks for a while, as its blocks take long to be full, is shown again when there is.
+/// One of which nothing more is on the disks for a while, as its blocks take long to be full, is shown again
+/// when there is.
 #[test]
 fn player_that_has_caught_up_gets_live_packets() {
     let (site, serve, address) = site();
@@ -316,14 +317,14 @@ fn player_that_has_caught_up_gets_live_packets() {
     serve.terminate();
 }
 
-/// What is over stays so where something else is refused, also if there is more of it that is not shown.
+/// An ended recording stays ended if something else is refused, also if some of it was not shown.
 #[test]
 fn ended_recording_does_not_begin_again_beside_a_live_one() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);
     let mut other = Camera::records(address, "other", 9);
     master.publish(0..300);
-    // As far apart as they are shown then there is no other one, but there is one a little before.
+    // At these distances no other frame fits then, but one fits a little before.
     other.publish(0..120);
     other.gop = 1_000;
     other.publish(120..300);
@@ -335,7 +336,7 @@ fn ended_recording_does_not_begin_again_beside_a_live_one() {
     let (before, _) = comes_until(&mut client, |tracks| {
         tracks.iter().all(|of| !of.frames.is_empty())
     });
-    // That there is nothing only who has read where it is can tell.
+    // Only a read of the recording can tell that there is nothing.
     let headers = "Range: npt=-0\r\nScale: 4\r\n";
     client.ask("PLAY", "cam+other", headers, "").is(457);
     let (after, _) = comes(&mut client, usize::MAX);
@@ -475,7 +476,7 @@ fn returned_camera_is_played_from_then_on() {
     assert_eq!(came(&tracks[1]), all);
     goes_on_in_time(&tracks, cam, &times);
 
-    // What is asked for is what was recorded then, and goes on where it was paused.
+    // The request is for the packets of that time, and goes on where it was paused.
     let at = (other[2] - cam + 2 * SECOND_NS) as f64 / 1e9;
     let range = format!("Range: npt={at:.3}-\r\n");
     client.ask("PLAY", "cam+other", &range, "").is(200);

@@ -77,7 +77,7 @@ fn packets_without_a_body_fill_blocks_and_end_nothing() {
     serve.terminate();
 }
 
-/// What did not come is said by its numbers, each once, and what came late is not.
+/// Missing packets are reported by number, each once; late packets are not.
 #[test]
 fn packets_that_are_missing_are_named() {
     let (_site, serve, address) = serving_logged("");
@@ -233,7 +233,7 @@ fn reserved_rate_is_reported_and_changed() {
     player.ask("PLAY", "cam", "", "").is(200);
     moves(&mut player, 110_005);
     player.ask("PAUSE", "cam", "", "").is(200);
-    // It is what is reserved from now on.
+    // This rate is reserved from now on.
     player.ask("PLAY", "cam", "", "").is(200);
     assert_eq!(reserved(), Some(110_010));
     serve.terminate();
@@ -280,7 +280,7 @@ fn a_full_volume_keeps_what_is_newest() {
         client
             .ask("ANNOUNCE", "ring", SDP_TYPE, &sdp(3_200))
             .is(200);
-        // What the one before has written early it still holds, until that would have been due.
+        // The stream before holds its early writes until they would have been due.
         until("there is room on the disks", || {
             client.ask("SETUP", "ring/one", TCP, "").status == 200
         });
@@ -306,7 +306,7 @@ fn a_full_volume_keeps_what_is_newest() {
         let got = played(address, &format!("ring/{whole}"), "", 380);
         let expected: Vec<Vec<u8>> = (0..380).map(|number| packet(whole, number)).collect();
         assert!(got == expected, "recording {whole}: {} packets", got.len());
-        // Of the one before it what is left.
+        // The rest of the one before it.
         let before = played(address, &format!("ring/{}", whole - 1), "", 100);
         let from = (1..380).find(|number| before[0] == packet(whole - 1, *number));
         let from = from.expect("a packet of the recording, but not its first");
@@ -375,7 +375,7 @@ fn publisher_gets_receiver_reports() {
     other.terminate();
 }
 
-/// Who publishes faster than that is recorded, and does not listen any more when reports come.
+/// A publisher that is faster than that is recorded, and does not read reports any more.
 #[test]
 fn packets_of_a_vanished_publisher_are_recorded() {
     let (site, serve, address) = serving("");
@@ -483,7 +483,7 @@ fn unknown_required_feature_is_refused() {
     serve.terminate();
 }
 
-/// What is below a presentation whose URL has a query is behind that, as many clients write it.
+/// A path below a presentation whose URL has a query comes behind the query, as many clients write it.
 #[test]
 fn tracks_may_be_named_behind_a_query() {
     let (_site, serve, address) = serving("");

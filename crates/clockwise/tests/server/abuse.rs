@@ -88,7 +88,7 @@ fn a_thousand_silent_connections_to_the_data_socket_keep_nobody_out() {
 /// Size of a block of the stream that is stuck.
 const BLOCK: usize = 65_536;
 
-/// What the sockets of the stuck player may hold of what is sent, whatever is usual on this host.
+/// Bytes that the sockets of the stuck player may hold, with any defaults of this host.
 const SOCKET_BYTES: usize = 2 * BLOCK;
 
 /// A pair of sockets, of which the second is the sender's.
@@ -98,7 +98,7 @@ fn sockets() -> (UnixStream, UnixStream) {
     (receiver, sender)
 }
 
-/// What a socket takes that nobody reads from, by whoever writes blocks to it when it has room.
+/// Bytes that a socket takes without a reader, from a writer that writes blocks when there is room.
 fn taken_by_a_socket() -> u64 {
     let (_receiver, mut sender) = sockets();
     sender.set_nonblocking(true).expect("it can be set");
@@ -145,7 +145,7 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
         let session = sessions.claim(&sender, WITHIN).expect("it is reserved");
         session.serve(sender);
     });
-    // It reads that it may begin, and then nothing: the socket fills, and then its buffers.
+    // The player reads that it may begin, and then nothing: the socket fills, and then its buffers.
     stuck.set_read_timeout(Some(WITHIN)).expect("it can be set");
     let mut ok = [0; 3];
     stuck.read_exact(&mut ok).expect("an answer");
@@ -178,11 +178,11 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     site.run(&["pool", "check"]).done();
 }
 
-/// How many bodies are sent by halves, and how long each says that it is.
+/// Number of partial bodies, and their declared length.
 const HALVES: usize = 300;
 const BODY_BYTES: usize = 2_000_000;
 
-/// What a server may have more of memory because of them: what 300 calls may have on their way, and twice that.
+/// Allowed growth of a server's memory: the bytes under way of 300 calls, twice.
 const MORE_KIB: u64 = 2 * HALVES as u64 * 64;
 
 #[test]
@@ -214,7 +214,7 @@ fn bodies_that_are_sent_by_halves_take_little_memory_and_keep_nobody_out() {
         .done();
     for mut connection in kept {
         let mut answer = Vec::new();
-        // What it has not read makes the connection end as one that is broken.
+        // Unread bytes make the connection end as a broken one.
         let _ = connection.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
         assert!(
@@ -255,7 +255,7 @@ fn are_told_sparingly(log: &str, begun: Instant, words: &str, a_minute: usize) {
     assert!((1..=most).contains(&told), "{told} times {words:?}: {log}");
 }
 
-/// What a health check does, also half-way through a handshake.
+/// A health check connects, and may stop half-way through a handshake.
 #[test]
 fn clients_that_look_at_the_block_export_and_leave_do_not_fill_the_log() {
     let (site, server) = Site::serving(1);

@@ -17,7 +17,7 @@ fn site(more: &str) -> Site {
     site
 }
 
-/// The same, served, with a volume of that size.
+/// As `site`, served, with a volume of that size.
 fn serving(more: &str, size: &str) -> (Site, Serve) {
     let site = site(more);
     let server = site.serve();
@@ -25,7 +25,7 @@ fn serving(more: &str, size: &str) -> (Site, Serve) {
     (site, server)
 }
 
-/// What a refused command says, to programs and to people.
+/// Output of a refused command, for programs and for people.
 fn refused(site: &Site, arguments: &[&str]) -> (Value, String) {
     let programs = site.run(&[&["--json"], arguments].concat());
     programs.fails(3, &[]);
@@ -144,7 +144,7 @@ fn refusal_names_shares_of_ended_streams() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// What a recorder has to spare for each camera where it names no block.
+/// Memory of a recorder for each camera if it names no block.
 const MEMORY_PROPOSED_FOR: Bytes = Bytes::from_mib(32);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration or a command line is said with its place, and what to do.
+//! Faults of a configuration or a command line are reported with their place and a remedy.
 
 use testkit::site::{Outcome, Site, clockwise, outcome};
 
@@ -461,7 +461,7 @@ fn the_example_and_the_reference_have_every_key() {
         let (_, part) = example
             .split_once(head)
             .unwrap_or_else(|| panic!("no {head} in the example"));
-        // What is not for everybody stands there as a comment.
+        // Optional settings are comments there.
         let lines = part.lines().map(|line| line.trim_start_matches("# "));
         let of_section: Vec<_> = lines
             .skip(1)

@@ -202,7 +202,7 @@ fn a_move_is_watched_and_stopped(site: &Site, described: &Described<'_>) {
     });
 }
 
-/// What errors are sent as.
+/// Content type of errors.
 const PROBLEM: &str = "application/problem+json";
 
 /// Checks that an answer is the error that is meant, and as that is described for the call.
@@ -257,7 +257,7 @@ fn every_error_is_sent_as_what_it_is_described_to_be() {
         let sent = call_with(&site, method, path, content_type, body);
         is_described(&description, wanted, method, template, &sent);
     }
-    // Of what no call takes, the document as a whole tells.
+    // The document as a whole describes errors of unknown calls.
     for (wanted, method, path) in [(404, "GET", "/v1/nothing"), (405, "PUT", "/v1/pool")] {
         let sent = call_with(&site, method, path, json, "");
         assert_eq!(
@@ -382,7 +382,7 @@ impl Unfinished {
     }
 }
 
-/// Whether a thread of the server has this name.
+/// True if a thread of the server has this name.
 fn has_thread(server: &Serve, name: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", server.pid())) else {
         return false;
@@ -509,7 +509,7 @@ fn a_host_without_descriptors_and_a_disk_that_fails_are_told_as_described() {
         &placement,
     );
     is_described(&description, 500, "POST", "/v1/volumes/{name}/move", &sent);
-    // It is still there for whoever asks what the matter is.
+    // It still answers questions about its state.
     assert_eq!(call(&site, "GET", "/v1/status", "").0, 200);
     drop(server);
 }

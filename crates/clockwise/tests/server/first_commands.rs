@@ -1,4 +1,4 @@
-//! What the README and the guide begin with, typed as quickly as it can be pasted.
+//! The first commands of the README and the guide, typed as quickly as they can be pasted.
 
 use std::process::Stdio;
 use testkit::process::Process;

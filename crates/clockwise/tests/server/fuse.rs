@@ -42,7 +42,7 @@ fn each_volume_is_a_file_that_only_its_owner_may_use() {
         .expect("a write");
     let data = std::fs::metadata(mounted.file("db")).expect("a file");
     assert!(data.blocks() > 0, "what was written takes up blocks");
-    // What is not a volume's to do.
+    // Operations that volumes do not have.
     let refused = [
         File::create(mounted.file("new")).map(drop),
         File::create(mounted.file("films")).map(drop),
@@ -263,7 +263,7 @@ fn a_file_system_lives(kind: &str, make: &[&str], check: &[&str]) {
     detach(&device, undo);
 }
 
-/// So much of volume `v` is data.
+/// Bytes of data in volume `v`.
 fn written(mounted: &Mounted) -> u64 {
     let said = mounted.site.json(&["volume", "show", "v"]);
     said["written_bytes"].as_u64().expect("a number")
@@ -334,7 +334,7 @@ fn fio_finds_what_it_wrote() {
     }
 }
 
-/// How many random operations there are, and of how large a volume.
+/// Number of random operations, and size of the volume.
 const OPERATIONS: usize = 3_000;
 const MODEL_MIB: u64 = 4;
 

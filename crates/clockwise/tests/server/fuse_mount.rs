@@ -1,5 +1,5 @@
-//! The mount that makes volumes files, from its beginning to its end: servers that end or are killed, users that stay,
-//! others that unmount it or mount over it.
+//! The mount that makes volumes files, from its beginning to its end: servers that end or are killed, users
+//! that stay, others that unmount it or mount over it.
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 const MIB: u64 = 1 << 20;
 
-/// How often the server is killed, and the blocks that are written meanwhile.
+/// Number of kills, and of blocks that are written meanwhile.
 const ROUNDS: u64 = 4;
 const BLOCKS: u64 = 256;
 
@@ -88,10 +88,10 @@ fn synced_data_survives_a_kill_and_the_dead_mount_is_cleared() {
     assert!(!is_mounted(&mounted.mount()), "one mount, and it is gone");
 }
 
-/// How many chunks are written by a server that is killed.
+/// Number of chunks that are written to a server that is killed.
 const CHUNKS: u64 = 4096;
 
-/// That a chunk has data is durable with the first write to it, if that is forced.
+/// The first forced write to a chunk makes it durable that the chunk has data.
 #[test]
 fn o_dsync_writes_survive_a_kill() {
     let names = ["a", "b", "c"];
@@ -150,7 +150,7 @@ fn a_server_goes_on_when_its_mount_is_forced_away() {
         .site
         .run(&["volume", "delete", "v"])
         .fails(1, &["in use by the FUSE mount"]);
-    // It fails, as a file is open, and has ended the connection.
+    // It fails because a file is open, and has ended the connection.
     let _ = outcome(tool("umount").args(["--force", &at]));
     let gone = file.write_at(&pattern(1, 4096), 0).expect_err("it is gone");
     assert_eq!(errno(&gone), Some(Errno::NOTCONN), "{gone}");
@@ -219,7 +219,7 @@ fn volumes_are_mounted_by_a_server_that_is_not_roots() {
     for path in [site.folder.path(), &site.config(), &mounted.mount()] {
         chown(path);
     }
-    // Where it was built others may not look.
+    // Other users may not look into the folder of the build.
     let program = site.path("program");
     std::fs::copy(clockwise().get_program(), &program).expect("room");
     let by_nobody = |program: &Path| {

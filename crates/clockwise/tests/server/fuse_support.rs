@@ -22,7 +22,7 @@ pub(crate) fn errno(error: &std::io::Error) -> Option<Errno> {
 /// Size of the disk: room for the smallest file system of each kind.
 const DISK_MIB: u64 = 768;
 
-/// Whether volumes can be mounted here. The test is skipped where they cannot.
+/// True if volumes can be mounted here. Otherwise the test is skipped.
 pub(crate) fn may_mount() -> bool {
     if !Path::new("/dev/fuse").exists() {
         skipped("there is no /dev/fuse");
@@ -43,7 +43,7 @@ impl Mounted {
         Self::with("64MiB", volumes)
     }
 
-    /// The same with so much memory.
+    /// As `new`, with this much memory.
     pub(crate) fn with(memory: &str, volumes: &[(&str, u64)]) -> Option<Self> {
         may_mount().then(|| {
             let mut mounted = Self::configured(memory);
@@ -130,7 +130,7 @@ fn unmount_lazily(at: &Path) -> Outcome {
     outcome(tool("umount").arg("--lazy").arg(at))
 }
 
-/// Whether something is mounted there, by the kernel's table.
+/// True if something is mounted there, by the kernel's table.
 pub(crate) fn is_mounted(at: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
     let at = at.canonicalize().unwrap_or_else(|_| at.to_owned());
@@ -138,7 +138,7 @@ pub(crate) fn is_mounted(at: &Path) -> bool {
     table.lines().any(|line| line.contains(&field))
 }
 
-/// Whether what is seen there was mounted from that source.
+/// True if the mount there has that source.
 pub(crate) fn is_mounted_from(at: &Path, source: &str) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
     let at = at.canonicalize().unwrap_or_else(|_| at.to_owned());
@@ -178,7 +178,7 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        // It may have been undone in order already.
+        // It may have been undone already.
         let undone = Process::captured(tool(self.0).args(&self.1));
         let _ = undone.try_output(WITHIN);
     }

@@ -17,16 +17,16 @@ const BLOCKS: u64 = 512;
 
 const BLOCK: usize = 4096;
 
-/// How often the server is killed.
+/// Number of kills.
 const ROUNDS: u64 = 12;
 
-/// What a writer was told about one write.
+/// The answer to one write.
 enum Told {
-    /// It is answered; it is durable after the next flush.
+    /// Answered; durable after the next flush.
     Answered { block: u64, version: u64 },
     /// All that was answered before is durable.
     Flushed,
-    /// It is durable.
+    /// Durable.
     Forced { block: u64, version: u64 },
 }
 
@@ -74,7 +74,7 @@ fn write(
             ask(wire, cmd::FLUSH, 0, 0, &[])?;
             Told::Flushed
         };
-        // Whoever killed the server has stopped listening.
+        // The killing thread has stopped listening.
         told.send(answer).ok()?;
     }
 }
@@ -135,7 +135,7 @@ fn acknowledged_writes_survive_a_kill_at_any_moment() {
                 found == 0 && there == [0; BLOCK] || there == content(block, found),
                 "{about} is torn"
             );
-            // What was read is what the next round begins with; it is on the disks.
+            // The data that was read is the beginning of the next round; it is on the disks.
             *known = Known {
                 answered: found,
                 durable: found,
@@ -229,7 +229,7 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
     assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
     let check = site.run(&["--json", "pool", "check"]).done().json();
     assert_eq!(check["findings"], json!([]));
-    // What was answered was made durable, flushed or not; what was recorded is there.
+    // Answered writes were made durable, flushed or not; the recording is there.
     let server = site.serve();
     let mut wire = Wire::structured(&site.path("nbd.sock"), "w");
     assert!(wire.read_range(0, 65536) == written);
@@ -318,7 +318,7 @@ fn while_the_pool_is_being_opened_calls_are_told_and_commands_wait() {
     let site = Site::new(0);
     with_a_slow_drive(&site, 50_900, 52_000);
     site.run(&["pool", "create"]).done();
-    // It is open in hours.
+    // It takes hours to open.
     let (server, (status, problem)) = opening(&site, 1_000_000_000);
     let is_opening = (status, &problem["opening"]);
     assert_eq!(is_opening, (503, &json!(true)), "{problem}");

@@ -15,15 +15,15 @@ use testkit::nbd::{Wire, cmd};
 use testkit::site::{Serve, Site, call, call_if_there};
 use testkit::{Random, pattern, seed, until};
 
-/// How often the server is killed.
+/// Number of kills.
 const ROUNDS: u64 = 14;
 
-/// How long a round may last before it has failed: a hundred times as long as it takes.
+/// Longest round before the test fails: a hundred times its usual length.
 const ROUND_WITHIN: Duration = Duration::from_secs(100);
 
 const MIB: u64 = 1 << 20;
 
-/// What is written to the volumes that are kept, and what of them no change takes away.
+/// Bytes written to the kept volumes, which no change removes.
 const KEPT: u64 = 2 * MIB;
 
 /// The volume that is recorded to, and the size of a block.
@@ -36,7 +36,7 @@ const SECTOR: usize = 512;
 /// The largest volumes: the disks have room for all, and for what is being moved.
 const EXTENTS_MAX: u64 = 6;
 
-/// What a volume was last said to be.
+/// Last known state of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Volume {
     extents: u64,
@@ -72,7 +72,7 @@ impl Change {
         }
     }
 
-    /// What is there when it is done to `before`.
+    /// State of the volume after the change.
     fn after(&self, before: Option<&Volume>) -> Option<Volume> {
         let (extents, disk) = match self {
             Self::Create(extents) | Self::Grow(extents) => (*extents, None),
@@ -108,7 +108,7 @@ impl Change {
     }
 }
 
-/// How many changes of each kind were done, and how many under way when the server was killed.
+/// Number of changes of each kind that were done, and that were under way at a kill.
 #[derive(Debug, Default)]
 struct Seen {
     done: [u64; 5],
@@ -127,7 +127,7 @@ impl Seen {
     }
 }
 
-/// What a client was told.
+/// A message of a client.
 enum Told {
     /// It is about to ask for this change of a volume.
     Asks(String, Change),
@@ -167,7 +167,7 @@ fn change(
         let (name, least) = &names[random.below(3) as usize];
         let known = volumes.entry(name.clone()).or_default();
         let change = Change::some(&mut random, known.is.as_ref(), *least, disks);
-        // Whoever killed the server goes on listening until this ends.
+        // The killing thread listens until this ends.
         told.send(Told::Asks(name.clone(), change.clone())).ok()?;
         if !change.ask(site, name) {
             return None;
@@ -177,7 +177,7 @@ fn change(
     }
 }
 
-/// What a round records at a sector of the volume.
+/// Recorded bytes of a round at a sector of the volume.
 fn film(round: u64, sector: u64) -> Vec<u8> {
     pattern((round + 1) << 32 | sector, SECTOR)
 }
@@ -275,7 +275,7 @@ fn killed(
         if is_by_stream && is_answering {
             keep_first_block(site, &its_status);
         }
-        // Whatever was asked for in the meantime is under way.
+        // Changes asked for in the meantime are under way.
         drop(server.kill());
         for told in told {
             learn(told);
@@ -291,7 +291,7 @@ fn killed(
     volumes
 }
 
-/// What a volume is, as the server says; nothing where there is none.
+/// State of a volume by the server; `None` where there is none.
 fn found(site: &Site, name: &str) -> Option<(u64, Vec<(String, u64)>)> {
     let (status, volume) = call(site, "GET", &format!("/v1/volumes/{name}"), "");
     if status == 404 {
@@ -340,7 +340,7 @@ fn settled(site: &Site, name: &str, known: &Known) -> Known {
     Known { is, asked: None }
 }
 
-/// What is on a volume from its beginning on.
+/// Contents of a volume from its beginning on.
 fn content(wire: &mut Wire, length: u64) -> Vec<u8> {
     let pieces = (0..length).step_by(MIB as usize);
     pieces
@@ -348,8 +348,8 @@ fn content(wire: &mut Wire, length: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Takes away, durably, what a volume begins with. What is written there next is lost with a change of the
-/// map unless it is flushed; what is written over something, the host of a killed server keeps.
+/// Discards, durably, the beginning of a volume. The next write there is lost with a change of the map unless
+/// it is flushed; the host of a killed server keeps overwrites.
 fn clear(wire: &mut Wire, length: u64) {
     assert_eq!(wire.ask(cmd::TRIM, cmd::FUA, 0, length as u32).error, 0);
 }

@@ -256,7 +256,7 @@ fn sockets_have_their_permissions_and_go_with_the_server() {
     for socket in ["api.sock", "data.sock", "nbd.sock"] {
         assert!(!site.path(socket).exists(), "{socket} is left behind");
     }
-    // What a killed server leaves is no obstacle.
+    // Remains of a killed server are no obstacle.
     let _ = site.serve().kill();
     assert!(site.path("api.sock").exists());
     assert_eq!(site.serve().terminate().0, Some(0));
@@ -352,7 +352,7 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     let failure = list().expect_err("nobody answers");
     assert!(failure.what.contains("does not answer"), "{failure:?}");
     assert!(failure.help.contains("kill -CONT"), "{failure:?}");
-    // So many wait for it that no more are taken.
+    // So many connections wait that the socket takes no more.
     let waiting: Vec<_> = std::iter::from_fn(|| unaccepted(&site))
         .take(10_000)
         .collect();
@@ -386,7 +386,7 @@ fn answer(connection: &mut UnixStream, status: &str, body: &str) -> String {
     head
 }
 
-/// What a server says whose pool is being opened.
+/// Answer of a server that opens its pool.
 const OPENING: &str =
     r#"{"status":503,"what":"the pool is being opened","help":"ask again","opening":true}"#;
 
@@ -445,7 +445,7 @@ fn a_command_that_waits_for_a_pool_to_be_opened_is_ended_by_ctrl_c() {
         let waiting = Process::captured(&mut command);
         let (mut first, _) = listener.accept().expect("a call");
         answer(&mut first, "503 Service Unavailable", OPENING);
-        // It asks again; this is not answered.
+        // The client asks again; this is not answered.
         let _again = listener.accept().expect("a call");
         let pid = rustix::process::Pid::from_child(&waiting);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
@@ -496,7 +496,7 @@ fn a_move_is_listed_and_stopped_by_the_name_of_its_volume() {
     let moving = Process::captured(&mut command);
     let shown = || site.json(&["volume", "show", "large"])["moving"].clone();
     testkit::until("the move is under way", || shown().is_object());
-    // It goes on when its command is killed, and can be stopped all the same.
+    // The move goes on when its command is killed, and can be stopped all the same.
     drop(moving);
     let listed = site.json(&["volume", "list"]);
     assert!(listed[0]["moving"]["total"].is_u64(), "{listed}");
@@ -541,7 +541,7 @@ fn existing_data_is_named_and_spared_unless_forced() {
         site.run(&[&what[..], &how, more].concat())
     };
     record(&ext4, &[]).done();
-    // It is a file system now, which is neither recorded over nor cut.
+    // The volume is a file system now, which is neither recorded over nor cut.
     let data = testkit::site::told::file(&site, "data", &pattern(5, 128 << 10));
     record(&data, &[]).fails(1, &["volume \"v\" holds a file system (ext2", "--force"]);
     let shrink = |size: &str, more: &[&str]| {

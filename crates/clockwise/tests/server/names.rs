@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::site::{Site, call};
 
-/// What no name is: nothing to see, characters that are not seen, or that change what is beside them.
+/// Texts that are no names: empty, invisible characters, or characters that change their neighbours.
 const NONE: [&str; 8] = [
     " ",
     "\u{3000}",

@@ -236,7 +236,7 @@ struct Undo(&'static str, Vec<String>);
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        // It may have been undone in order already.
+        // It may have been undone already.
         let _ = Process::captured(Command::new(self.0).args(&self.1)).try_output(WITHIN);
     }
 }
@@ -303,7 +303,7 @@ impl Ready {
     }
 }
 
-/// Whether a volume can be mounted here. The test is skipped where it cannot.
+/// True if a volume can be mounted here. Otherwise the test is skipped.
 fn may_mount() -> bool {
     let devices = ["/dev/fuse", "/dev/loop-control"];
     if let Some(missing) = devices.iter().find(|device| !Path::new(device).exists()) {

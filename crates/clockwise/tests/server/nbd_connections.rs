@@ -55,7 +55,7 @@ fn enormous_lengths_end_a_connection_and_nothing_else() {
     let data = filled(&rig);
     let mut wire = Wire::structured(&rig.socket, "v");
     wire.request(cmd::WRITE, 0, 1, 0, u32::MAX - 511);
-    // It may be told why before the connection ends; end it does, and not because nothing more came in time.
+    // The client may get a reason before the connection ends. It must end, and not by a timeout.
     let mut rest = Vec::new();
     let ended = wire.stream.read_to_end(&mut rest);
     let failed = ended.as_ref().err().map(std::io::Error::kind);
@@ -224,7 +224,7 @@ fn shutting_down_answers_what_is_in_flight() {
     assert!(Wire::structured(&rig.socket, "v").read_range(0, 1 << 20) == data);
 }
 
-/// What a client asks about one volume, as `nbdinfo --list` does: three options.
+/// Questions of a client about one volume, as `nbdinfo --list` sends them: three options.
 fn questions(volume: &str) -> Vec<u8> {
     let name = [&(volume.len() as u32).to_be_bytes(), volume.as_bytes()].concat();
     let option = |code: u32, rest: &[u8]| {

@@ -1,5 +1,5 @@
-//! What is durable is what the protocol says: the power is cut right after an answer, and what a flush or
-//! a forced write covered is there.
+//! Durability as the protocol defines it: the power is cut right after an answer, and data covered by a flush
+//! or a forced write is there.
 
 use crate::served::Rig;
 use engine::disk::Durability;
@@ -12,11 +12,10 @@ const MIB: u64 = 1 << 20;
 
 const SECTOR: usize = 512;
 
-/// So many sectors that not all that are at risk survive by chance.
+/// So many sectors that not all of those at risk survive by chance.
 const LENGTH: usize = 128 * SECTOR;
 
-/// Where the tests write: once what is there already, over all of it; once what nobody has written, so
-/// that the volume's map changes too.
+/// Places of writes: once over existing data, once at unwritten places, so that the volume's map changes too.
 const REWRITTEN: u64 = MIB;
 const FRESH: u64 = 4 * MIB;
 
@@ -32,7 +31,7 @@ fn rig(durability: Durability, before: &[u8]) -> Rig {
     rig
 }
 
-/// How many sectors of `found` are of `data`.
+/// Number of sectors of `found` that equal `data`.
 fn survivors(found: &[u8], data: &[u8]) -> usize {
     let pairs = found.chunks(SECTOR).zip(data.chunks(SECTOR));
     pairs.filter(|(found, data)| found == data).count()

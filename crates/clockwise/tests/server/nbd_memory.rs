@@ -51,7 +51,7 @@ fn memory_that_is_short_on_a_slow_disk_makes_nobody_fail() {
                     for _ in 0..4 {
                         let reply = wire.structured_reply();
                         assert_eq!(reply.error, 0, "{}", reply.text);
-                        // Where memory is short a reply comes in many parts, in any order.
+                        // With short memory, a reply comes in many parts, in any order.
                         let mut parts = reply.data;
                         parts.sort_by_key(|(offset, _)| *offset);
                         let mut offset = reply.cookie * MIB;
@@ -88,12 +88,12 @@ fn clients_that_take_no_replies_keep_nobody_out() {
     until("much is read for them", || {
         rig.server().status().read_bytes >= 4 * MIB
     });
-    // Whoever is connected goes on.
+    // Connected clients go on.
     for base in [8, 16, 24] {
         let reply = other.write(0, base * MIB, &data);
         assert_eq!(reply.error, 0, "{}", reply.text);
     }
-    // Whoever comes is told to come again at worst.
+    // A new client is told to come again at worst.
     let mut newcomer = Wire::connect(&rig.socket);
     until("a newcomer gets memory", || match newcomer.try_go("v") {
         Ok(()) => true,

@@ -26,8 +26,8 @@ fn reservation(volume: &str, slice_ms: u64, period_ms: u64) -> ExportReservation
 /// The period of the reservation beside the flood.
 const PERIOD: Nanos = Nanos::from_millis(250);
 
-/// What the disk can write in this time at the very most: tracks of the outermost zone, one after the other
-/// and nothing in between.
+/// Upper bound on the disk's writes in this time: tracks of the outermost zone, one after the other without a
+/// gap.
 fn most_written(within: Nanos) -> u64 {
     let profile = DriveProfile::shipped("quantum-atlas-ii").unwrap();
     let rotating = profile.spec().rotating.as_ref().unwrap();
@@ -74,8 +74,8 @@ fn write_beside_a_flood(reservations: Vec<ExportReservation>) -> (Rig, u64) {
 
 #[test]
 fn a_reserved_export_gets_its_share_beside_a_flood() {
-    // What comes when a container has just been spent waits for the end of its period, and is served in the
-    // next. As long again is for a host that is late to send, or to look.
+    // A request just after a spent container waits for the end of its period, and is served in the next one.
+    // The same time again is for a host that is late to send, or to look.
     let most = most_written(Nanos(4 * PERIOD.get()));
     let period_ms = PERIOD.get() / 1_000_000;
     let (rig, longest) = write_beside_a_flood(vec![reservation("db", 80, period_ms)]);
@@ -152,7 +152,8 @@ fn status_shows_what_is_reserved_and_what_was_refused() {
     ] {
         assert!(shown.contains(words), "no {words:?} in {shown}");
     }
-    // It is warned of as long as it is so: not of what was never granted, nor of a volume that is there.
+    // The warning lasts as long as its cause: not for shares that were never granted, nor for a volume that
+    // exists.
     let of_no_volume = || -> Vec<String> {
         let status = site.json(&["status"]);
         let warnings = status["warnings"].as_array().expect("a list").iter();

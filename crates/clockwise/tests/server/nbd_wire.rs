@@ -160,7 +160,7 @@ fn a_client_that_changes_its_mind_in_the_middle_is_understood() {
     assert!(wire.read_range(0, expected.len() as u32) == expected);
 }
 
-/// What the runs of a block status reply say of each sector.
+/// Holes by sector, from the runs of a block status reply.
 fn holes(reply: &Reply) -> Vec<bool> {
     assert_eq!(reply.error, 0, "{}", reply.text);
     let runs = reply.status.iter();
@@ -277,7 +277,7 @@ fn a_refused_write_is_answered_when_all_of_it_has_come() {
             let payload = vec![1; length as usize];
             let (most, rest) = payload.split_at(payload.len() - 512);
             wire.send(most);
-            // What the socket does not hold of it the server has taken.
+            // The server has taken the part that the socket does not hold.
             wire.stream.set_nonblocking(true).unwrap();
             let early = wire.stream.read(&mut [0]).map_err(|error| error.kind());
             assert_eq!(early, Err(ErrorKind::WouldBlock), "{length} at {offset}");

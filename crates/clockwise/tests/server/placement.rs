@@ -1,5 +1,5 @@
-//! Where volumes go when the command line says so: on which disks, in which zone, in which bytes, in
-//! runs of how many extents; and what is said of places that are none.
+//! Placement of volumes from the command line: disks, zones, byte ranges, runs of extents; and refusals of
+//! places that do not exist.
 
 use serde_json::{Value, json};
 use testkit::site::{Outcome, Site, call};
@@ -20,7 +20,7 @@ struct Run {
     zone: u64,
 }
 
-/// Where a volume lies, as `volume show --places` says in JSON; the text says the same.
+/// Places of a volume in the JSON of `volume show --places`; the text says the same.
 fn places(site: &Site, name: &str) -> Vec<Run> {
     let places = site.json(&["volume", "show", name, "--places"]);
     let text = site.run(&["volume", "show", name, "--places"]).done().out;
@@ -48,7 +48,7 @@ fn places(site: &Site, name: &str) -> Vec<Run> {
     runs
 }
 
-/// Where each zone of a drive begins, as `disk show` says.
+/// First byte of each zone of a drive, from `disk show`.
 fn zones(site: &Site) -> Vec<u64> {
     let disk = site.json(&["disk", "show", "0"]);
     let starts = disk["zone_starts_bytes"].as_array().expect("zones");
@@ -113,7 +113,7 @@ fn a_named_disk_a_zone_a_range_and_runs_have_their_effect() {
             "{run:?}"
         );
     }
-    // What is added later, and what is moved, goes where that is said to go.
+    // Added and moved extents go to their own placement.
     let grow = ["volume", "grow", "one", "--size", "10MiB", "--zone", "2"];
     site.run(&grow).done();
     let grown = places(&site, "one");
@@ -203,7 +203,7 @@ fn places_that_are_none_are_refused_with_what_there_is() {
             "ask for less",
         ],
     );
-    // What is no value at all is refused before anybody is asked.
+    // A value that cannot be parsed is refused before the server is asked.
     refused(&["--zone", "-1"], &["--zone"]);
     refused(&["--zone", "outer"], &["--zone", "outer"]);
     refused(&["--run", "0"], &["--run", "0"]);

@@ -5,7 +5,7 @@ use testkit::host::Loop;
 use testkit::site::damage::{SECOND_COPY, make_newer, tear};
 use testkit::site::{DISK_MIB, Site, read_text};
 
-/// What is wrong is a check's result, not its failure: it is on standard output.
+/// Faults are the result of a check, not its failure: they are on standard output.
 #[track_caller]
 fn is_unsound(site: &Site, finding: &str) {
     let outcome = site.run(&["pool", "check"]);
@@ -105,7 +105,7 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     site.run(&["pool", "create"])
         .fails(2, &["nowhere/disk-1", "cannot make it"]);
     assert!(!site.path("disk-0").exists());
-    // What was there before stays.
+    // Existing contents stay.
     std::fs::write(site.path("disk-0"), "mine").expect("a file");
     let disk = std::fs::OpenOptions::new()
         .append(true)
@@ -120,7 +120,7 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }
 
-/// Whether or not disks are taken that have something on them.
+/// Disks with contents are taken only by force.
 #[test]
 fn a_disk_that_is_too_small_is_told_so() {
     let site = Site::new(1);
@@ -320,7 +320,7 @@ fn first_of_two_servers_on_one_disk_stops_and_the_pool_is_whole() {
     add_device(&other, &device);
     let second = other.serve();
     create(&other, "after").done();
-    // It may have looked, and ended, before.
+    // The other may have looked, and ended, before.
     assert_ne!(create(&site, "lost").code, 0);
     let (code, log) = first.end();
     assert_eq!(code, Some(4), "{log}");
@@ -368,7 +368,7 @@ fn no_pool_is_made_of_one_disk_under_two_names() {
     );
     site.run(&["pool", "create"])
         .fails(2, &[&both, "name each disk once"]);
-    // What was begun is not in the way.
+    // The unfinished pool is no obstacle.
     std::fs::write(site.config(), alone).expect("the configuration");
     site.run(&["pool", "create"]).done();
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));

@@ -82,10 +82,10 @@ fn overruns_widen_the_profile_of_the_next_start() {
     let to_v = ["stream", "record", "--volume", "v", "--rate", "500KB/s"];
     let mut view = Value::Null;
     let mut most = 0.0;
-    // How far the platters turn between requests is the host's matter as well.
+    // The angle of the platters between requests depends on the host as well.
     until("a request takes longer than it would", || {
         let recorded = site.run(&[&to_v[..], &["--block", "64KiB", "--from", &from]].concat());
-        // It may be late, as what it was promised rests on the wrong drive, and is not refused.
+        // The stream may be late, because its promise rests on the wrong drive; it is not refused.
         assert!(matches!(recorded.code, 0 | 1), "{recorded:?}");
         view = site.json(&["disk", "profile", "drive-0"]);
         most = view["actual_over_predicted_max"].as_f64().expect("a ratio");

@@ -156,7 +156,7 @@ fn an_experiment_is_run_from_its_file() {
     };
     cello("1");
     let file = path("experiment.toml");
-    // As many devices as ask for something in that minute, or in the whole file: all are met there.
+    // Number of devices in that minute, or in the whole file: all of them are met there.
     let devices = "volumes = [\"files-0\", \"files-1\", \"files-2\"]";
     fs::write(&file, EXPERIMENT).expect("an experiment");
     sim(&["run", &file, "--out", &path("none")]).fails(2, &["cello.gz", "devices", "3 volumes"]);

@@ -35,7 +35,7 @@ fn is_told(answer: &(u16, Value), words: &[&str]) {
         "{problem}"
     );
     let (place, what) = (said("where"), said("what"));
-    // Where: a part of the request, or the thing that the sentence names.
+    // The place: a part of the request, or the thing that the sentence names.
     assert!(
         !place.is_empty() || what.contains("in the pool"),
         "{problem}"

@@ -47,7 +47,7 @@ fn promises_come_and_go_with_streams() {
     assert_eq!(stream["op"], "record");
     assert_eq!(number(stream, "blocks") + number(stream, "misses"), 0);
     for (index, disk) in busy["disks"].as_array().expect("disks").iter().enumerate() {
-        // What is promised is what the stream's task takes of the disk, and delta-L what is left.
+        // The promise is the stream's share of the disk, and delta-L is the rest.
         let before = &idle["disks"][index];
         let task = &stream["disks"][index];
         assert_eq!(task["disk"], disk["name"]);
@@ -390,7 +390,7 @@ fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
     assert!(uptimes.is_sorted_by(|one, next| one < next), "{uptimes:?}");
     let pid = rustix::process::Pid::from_child(&watching);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
-    // What was on its way comes whole.
+    // A status under way arrives whole.
     while next().is_some() {}
     assert_eq!(watching.wait().code(), Some(0));
     assert_eq!(server.terminate().0, Some(0));

@@ -186,7 +186,7 @@ fn stream_that_does_not_fit_is_refused_with_one_that_would() {
     let fits = error["refusal"]["rate_that_fits"]
         .as_u64()
         .expect("something fits");
-    // What would fit does, and a hundredth more does not.
+    // The proposed rate fits, and a hundredth more does not.
     let ask = |rate: u64| json!({ "volume": "v", "op": "record", "rate_bytes_per_second": rate, "block_bytes": 65536 });
     let more = call(
         &site,
@@ -294,7 +294,7 @@ fn a_client_that_behaves_badly_holds_nothing() {
     let mut second = connect();
     second.write_all(hello.as_bytes()).expect("it is taken");
     assert!(first_line(&second).starts_with("error"));
-    // It disappears in the middle of a block: what came is recorded, the share is given back.
+    // The client vanishes in the middle of a block: the received bytes are recorded, the share is given back.
     first.write_all(&pattern(4, 1000)).expect("it is taken");
     drop(first);
     let path = format!("/v1/streams/{}", reserved["id"]);

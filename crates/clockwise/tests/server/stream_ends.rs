@@ -70,14 +70,14 @@ fn a_client_whose_stream_somebody_else_ends_has_its_report() {
     });
     let ended = site.json(&["stream", "end", "1"]);
     assert_eq!(ended["state"], "stopped", "{ended}");
-    // It hears of it when it has something to send.
+    // The command finds out when it has something to send.
     drop(source);
     let output = client.output();
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
     assert_eq!(report["state"], "stopped", "{report}");
     assert_eq!(report["pace"]["durable_bytes"], 131_072, "{report}");
-    // It has taken its report along.
+    // The stream took its report along.
     assert_eq!(streams().as_array().map(Vec::len), Some(0));
     assert_eq!(server.terminate().0, Some(0));
 }
@@ -162,7 +162,7 @@ fn a_stream_whose_bytes_cannot_go_anywhere_is_given_up() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// Whether what this starts does not hear of a closed terminal, as when it was started by `nohup` itself.
+/// True if programs started here ignore a closed terminal, as under `nohup`.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("of this process");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -194,7 +194,7 @@ fn a_recording_that_the_range_is_too_short_for_says_so() {
         let command = ["stream", "record", "--from", &from];
         site.run(&[&command, &of_v[..], more].concat())
     };
-    // What is left over is in the socket, or does not even go there.
+    // The rest is in the socket, or does not even get there.
     for length in ["256KiB", "64KiB"] {
         record(&["--length", length]).fails(1, &["the range is full", "--wrap", "grow"]);
         record(&["--length", length, "--wrap"]).done();

@@ -7,7 +7,7 @@ use testkit::process::Process;
 use testkit::site::{Outcome, Site, clockwise, read};
 use testkit::{pattern, until};
 
-/// What was in a file before.
+/// Earlier contents of a file.
 const PRECIOUS: &[u8] = b"not to be lost";
 
 #[test]
@@ -81,7 +81,7 @@ fn the_account_of_blocks_does_not_go_where_the_bytes_are() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// What the command line calls otherwise is not called as the API does.
+/// Names that differ between command line and API stay apart.
 #[test]
 fn a_part_of_a_stream_that_cannot_be_is_told_by_its_option() {
     let (site, server) = Site::serving(1);

@@ -49,7 +49,7 @@ fn long_command_shows_progress() {
         for word in words {
             assert!(text.contains(word), "no {word:?} in {text:?}");
         }
-        // It is gone when the result is there.
+        // The progress line is gone when the result is there.
         assert!(text.contains("\u{1b}["), "{text:?}");
     };
     at_work(&["pool", "create"], &["making the pool"]);
@@ -276,7 +276,7 @@ fn a_server_says_to_programs_when_it_is_ready() {
     let serving = site.serve_json();
     let ready = &serving.said;
     assert_eq!(ready["pool"], "test");
-    // It is where it says, and ready.
+    // The server is at its announced address, and ready.
     assert_eq!(ready["api"], *site.path("api.sock").display().to_string());
     assert_eq!(testkit::site::call(&site, "GET", "/v1/pool", "").0, 200);
     serving.terminate();
@@ -327,7 +327,7 @@ fn forbidden_socket_is_reported() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// Whatever its source has given already is not what it was planned for.
+/// Bytes that its source has given already were meant for a later time.
 #[test]
 fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     let (site, server) = Site::serving(1);
@@ -356,7 +356,7 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     let listed = site.run(&["stream", "list"]).done().out;
     assert!(listed.trim_end().ends_with("planned"), "{listed}");
     let pid = rustix::process::Pid::from_child(&child);
-    // It hears of it from the moment at which its stream is there.
+    // The command reacts from the moment at which its stream exists.
     until("it hears of Ctrl-C", || hears_interrupts(child.id()));
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
     let ended: Outcome = child.output().into();
@@ -371,7 +371,7 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// Whether a process does something of its own on SIGINT.
+/// True if a process handles SIGINT itself.
 fn hears_interrupts(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -6,7 +6,7 @@ use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use testkit::site::{Outcome, Site, clockwise, outcome};
 
-/// What a command says, with the test's folder taken out and its exit status put in.
+/// Output of a command, with the test's folder taken out and its exit status put in.
 fn said(site: &Site, arguments: &[&str]) -> String {
     let outcome = site.run(arguments);
     whole(site, &outcome)
@@ -21,7 +21,7 @@ fn whole(site: &Site, outcome: &Outcome) -> String {
     .replace(&folder, "FOLDER")
 }
 
-/// The same without the disk's identity, which is a random number.
+/// The output without the disk's identity, which is a random number.
 fn without_identity(said: &str) -> String {
     let (before, rest) = said.split_once("identity is ").expect("an identity");
     let (_, after) = rest.split_once(')').expect("its end");
@@ -125,7 +125,7 @@ fn the_page_of_commands_names_every_command_and_option() {
     }
 }
 
-/// Whether a completion script offers a word, in the way in which scripts for the shell do that.
+/// True if a completion script offers a word, asked as a shell asks it.
 fn is_offered(shell: Shell, script: &str, word: &str) -> bool {
     let entry = match shell {
         Shell::Bash => {

@@ -44,7 +44,7 @@ fn break_connection(site: &Site) {
 /// Checks that a server serves whatever becomes of its log, of which so many lines are lost at least.
 fn check_served(site: &Site, stderr: File, lost_min: u64) {
     let server = site.serve_json_to(Stdio::from(stderr));
-    // As many as there are threads that serve the block export, and more.
+    // The number of threads of the block export, and more.
     for _ in 0..10 {
         break_connection(site);
     }
@@ -101,7 +101,7 @@ fn a_log_whose_reader_is_stuck_harms_nobody() {
         .expect("they can be set");
     while writer.write(&[0; 4_096]).is_ok() {}
     rustix::fs::fcntl_setfl(&writer, flags).expect("they can be set");
-    // What waits is not lost yet.
+    // Waiting lines are not lost yet.
     check_served(&site, writer, 0);
     drop(reader);
 }
@@ -109,8 +109,8 @@ fn a_log_whose_reader_is_stuck_harms_nobody() {
 /// Names the configuration to the process of [`serves_and_panics`].
 const CONFIGURATION: &str = "CLOCKWISE_TEST_OF_PANICS";
 
-/// Is run by [`a_panic_ends_the_server_in_order_unless_it_is_survived`] in a process of its own: a server, with a thread that
-/// panics when it is told to.
+/// Is run by [`a_panic_ends_the_server_in_order_unless_it_is_survived`] in a process of its own: a server,
+/// with a thread that panics when it is told to.
 #[test]
 fn serves_and_panics() {
     let Some(configuration) = std::env::var_os(CONFIGURATION) else {
@@ -158,7 +158,7 @@ fn a_panic_ends_the_server_in_order_unless_it_is_survived() {
         warnings().contains("ended in a panic: 1")
     });
     assert!(wire.read_range(0, 1 << 20) == data);
-    // What was acknowledged is there afterwards, although nobody has asked for it to be made durable.
+    // Acknowledged data is there afterwards, although no flush was asked for.
     assert_eq!(wire.write(0, 1 << 20, &data).error, 0);
     tell.write_all(b"f").expect("it listens");
     let ended = server.output();

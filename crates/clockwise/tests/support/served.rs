@@ -36,10 +36,10 @@ pub(crate) struct Rig {
     disks: Disks,
 }
 
-/// What a pool lies on.
+/// Disks of a pool.
 #[derive(Clone)]
 enum Disks {
-    /// So many files.
+    /// Number of files.
     Files(usize),
     /// One emulated drive that takes its time.
     Drive,
@@ -89,24 +89,24 @@ impl Rig {
         Self::with(volumes, NbdConfig::default(), Bytes::from_mib(256))
     }
 
-    /// The same with a configuration of the server, whose addresses are set here, and a size for
-    /// the pool's memory.
+    /// As `new`, with a configuration of the server, whose addresses are set here, and a size for the pool's
+    /// memory.
     pub(crate) fn with(volumes: &[(&str, u64)], config: NbdConfig, memory: Bytes) -> Self {
         Self::on(Disks::Files(2), volumes, config, memory)
     }
 
-    /// The same on an emulated Atlas-II, the way it was in 1998: 10 MB/s.
+    /// As `new`, on an emulated Atlas-II of 1998: 10 MB/s.
     pub(crate) fn slow(volumes: &[(&str, u64)], memory: Bytes) -> Self {
         Self::on(Disks::Drive, volumes, NbdConfig::default(), memory)
     }
 
-    /// The same with disk time reserved for exports.
+    /// As `new`, with disk time reserved for exports.
     pub(crate) fn reserving(volumes: &[(&str, u64)], reservations: Vec<ExportReservation>) -> Self {
         let made = made(Disks::Drive, volumes, Bytes::from_mib(64));
         Self::serving(made, NbdConfig::default(), &reservations)
     }
 
-    /// The same on two disks in memory that lose in a [crash](Self::crash) what was not made durable.
+    /// As `new`, on two disks in memory that lose data in a [crash](Self::crash) unless it was made durable.
     pub(crate) fn fragile(volumes: &[(&str, u64)], durability: Durability) -> Self {
         let platters = (0..2).map(|_| Platter::new(DISK_BYTES, durability));
         let disks = Disks::Platters(platters.collect());
@@ -160,7 +160,7 @@ impl Rig {
         let Disks::Platters(platters) = &self.disks else {
             panic!("only disks in memory lose anything");
         };
-        // What the old server writes from here on, it writes to the old platters.
+        // Writes of the old server from here on go to the old platters.
         let left = Platter::after_power_cut(platters, rng);
         self.reopen(Disks::Platters(left))
     }

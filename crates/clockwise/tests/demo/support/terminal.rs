@@ -6,8 +6,8 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 use super::DEMO_WITHIN;
 use testkit::process::{Heard, Process};
 
-/// The same demo on a terminal, which is a session of its own too. It takes the place of the shell that
-/// `script` starts, which would get a Ctrl-C as well.
+/// A demo on a terminal, which is a session of its own too. It replaces the shell that `script` starts,
+/// because that would get a Ctrl-C as well.
 pub(crate) fn on_a_terminal(demo: &Command) -> Command {
     // Without `setsid`, which would take it away from its terminal.
     let words = demo.get_args();
@@ -55,7 +55,7 @@ impl Terminal {
         String::from_utf8_lossy(&picture).into_owned()
     }
 
-    /// What is shown until these bytes are.
+    /// Output up to these bytes.
     #[track_caller]
     fn shown_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut part = Vec::new();

@@ -1,5 +1,5 @@
-//! A day of a camera on a volume, of which no more is written than is read of it: what ends a group of blocks, and what
-//! an archive is opened by.
+//! A day of a camera on a volume, of which no more is written than is read of it: what ends a group of
+//! blocks, and what an archive is opened by.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ use testkit::rtsp::rtp;
 use testkit::rtsp::together::CLOCK;
 use testkit::site::Site;
 
-/// How long it is.
+/// Its length.
 pub(crate) const SECONDS: u64 = 86_400;
 /// Frames in a second, and from one key frame to the next.
 pub(crate) const FRAMES_PER_SECOND: u64 = 25;
@@ -31,12 +31,12 @@ const BODY_BYTES: u64 = 1_400;
 /// The end of a block that is written where the rest is not read.
 const TAIL_BYTES: usize = 65_536;
 
-/// What a camera sends, and how it is stored.
+/// Parameters of a camera's stream and of its archive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Camera {
     pub(crate) bytes_per_second: u64,
     pub(crate) block_bytes: u64,
-    /// How much faster its clock goes than the host's, in millionths.
+    /// Excess speed of its clock over the host's, in millionths.
     pub(crate) fast_ppm: i64,
 }
 
@@ -48,7 +48,7 @@ impl Camera {
     }
 }
 
-/// What has been written.
+/// The written contents.
 #[derive(Debug, Default)]
 pub(crate) struct Day {
     /// When each block begins, in nanoseconds of the recording.
@@ -71,14 +71,14 @@ fn description(camera: &Camera) -> String {
     )
 }
 
-/// Of a packet by its number, which is of a frame.
+/// Header of a packet of a frame, by their numbers.
 fn header(packet: u64, frame: u64) -> [u8; 12] {
     let timestamp = (frame * u64::from(CLOCK) / FRAMES_PER_SECOND) as u32;
     let header = rtp(packet as u16, timestamp, 7, b"");
     header.try_into().expect("it has no body")
 }
 
-/// What is done with a block that is full.
+/// Action on a full block.
 type Sealed<'a> = &'a mut dyn FnMut(u64, Composer, &mut [u8], Option<Vec<u8>>, bool);
 
 /// The packets of a day, in blocks.
@@ -125,7 +125,7 @@ fn packets(camera: &Camera, sealed: Sealed<'_>) -> Day {
                 header: header(frame * packets + packet, frame),
                 lost: 0,
             };
-            // As far as a picture's first bytes go, and which it is.
+            // The block holds a picture's first bytes and its number.
             let begins = &mut block[composer.room()];
             begins[..2].copy_from_slice(&[if is_key { 0x65 } else { 0x41 }, 0x80]);
             begins[2..6].copy_from_slice(&(frame as u32).to_be_bytes());
@@ -161,7 +161,7 @@ pub(crate) fn write(client: &Client, volume: &Volume, camera: &Camera) -> Day {
     write_with(client, volume, camera, &[])
 }
 
-/// The same with all blocks of groups.
+/// As `write`, with all blocks of these groups.
 pub(crate) fn write_with(client: &Client, volume: &Volume, camera: &Camera, whole: &[u64]) -> Day {
     let blocks = packets(camera, &mut |_, _, _, _, _| {}).blocks();
     let header = Header {
@@ -191,7 +191,7 @@ pub(crate) fn write_with(client: &Client, volume: &Volume, camera: &Camera, whol
             is_last,
         };
         composer.seal(block, text.as_bytes(), &section.unwrap_or_default(), &seal);
-        // What a recording is described by is read whole, and of others what has their section.
+        // The block with the description is read whole; others that have a section are not.
         let from = match serial == 0 || is_last || is_whole {
             true => 0,
             false => block.len() - TAIL_BYTES,
@@ -264,7 +264,7 @@ pub(crate) fn configure(site: &Site, pool: Arc<Pool>, bytes: u64, more: &str) {
     std::fs::write(site.config(), text).expect("the configuration can be written");
 }
 
-/// How many groups there are of so many blocks.
+/// Number of groups of this many blocks.
 pub(crate) fn groups(blocks: u64) -> u64 {
     blocks.div_ceil(GROUP)
 }

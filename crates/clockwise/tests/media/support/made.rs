@@ -67,7 +67,7 @@ impl Made {
         some.write(&self.rig.client, self.archive.volume());
     }
 
-    /// What there is of it.
+    /// A reader of it.
     pub(crate) fn source(&self) -> Source {
         let client = self.rig.pool.client("cuts", ClientOptions::default());
         let recording = self.archive.recording(None).unwrap();

@@ -19,13 +19,13 @@ const TEXT: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1
 /// The track of the picture.
 pub(crate) const PICTURE: u8 = 1;
 
-/// What is recorded: frames of packets, key frames among them, and sound.
+/// The recorded stream: frames of packets, with key frames and sound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Camera {
     pub(crate) number: u64,
     pub(crate) first: u64,
     pub(crate) blocks: u64,
-    /// Whether it was ended.
+    /// True if it was ended.
     pub(crate) is_ended: bool,
     /// From one key frame to the next at most, in frames.
     pub(crate) gop: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Small {
     pub(crate) keys: Vec<(u64, u64, usize)>,
     /// When the last packet is.
     pub(crate) ends_ns: u64,
-    /// Whether the last frame is a key.
+    /// True if the last frame is a key frame.
     pub(crate) ends_with_key: bool,
 }
 
@@ -57,12 +57,12 @@ impl Small {
         Self::of_blocks(BLOCK, camera, ring, seed)
     }
 
-    /// The same in blocks of so many bytes.
+    /// As [`Self::new`], in blocks of this many bytes.
     pub(crate) fn of_blocks(block_bytes: u64, camera: Camera, ring: u64, seed: u64) -> Self {
         Self::filled(block_bytes, camera, ring, seed, None)
     }
 
-    /// The same in blocks that are full, but for so many bytes of the last one.
+    /// As [`Self::new`], in full blocks, except for this many bytes of the last one.
     pub(crate) fn of_full_blocks(
         block_bytes: u64,
         camera: Camera,
@@ -182,7 +182,7 @@ impl Small {
         ends.collect()
     }
 
-    /// How long its archive is: the header's block and the ring.
+    /// Length of its archive: the header's block and the ring.
     pub(crate) fn bytes(&self) -> u64 {
         (self.header.blocks + 1) * self.header.block_bytes
     }
@@ -200,7 +200,7 @@ impl Small {
         let put = |at: u64, bytes: &[u8]| client.write_at(volume, Bytes(at), bytes).unwrap();
         put(0, &self.header.encode());
         let size = self.header.block_bytes;
-        // What was recorded before, and is of no more interest.
+        // An older recording, of no more interest.
         for serial in 0..self.camera.first {
             let mut block = vec![0; size as usize];
             let seal = Seal {

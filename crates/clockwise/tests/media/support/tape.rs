@@ -57,7 +57,7 @@ pub(crate) fn reserve(
     stream.unwrap()
 }
 
-/// What is reserved for a recording.
+/// Reservation for a recording.
 pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Session>) {
     let stream = reserve(archives, archive, Op::Write, archive.range(), true);
     let about = About {

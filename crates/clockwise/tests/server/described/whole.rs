@@ -1,4 +1,4 @@
-//! Whether answers of the control API are as its description says, and which calls were asked.
+//! Compares answers of the control API with its description, and counts the calls.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use testkit::site::{Answer, Site, call, call_with};
 /// A value that is not as its schema says; where, and why.
 pub(crate) type Misfit = Result<(), String>;
 
-/// What a schema leads to.
+/// The schema at the end of references.
 fn resolved<'a>(description: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(target) => description
@@ -46,7 +46,7 @@ fn members<'a>(description: &'a Value, schema: &'a Value, found: &mut Vec<(&'a s
     }
 }
 
-/// Whether `value` has what `schema` demands.
+/// Checks that `value` has all members that `schema` demands.
 pub(crate) fn fits(description: &Value, schema: &Value, value: &Value, at: &str) -> Misfit {
     let schema = resolved(description, schema);
     for part in schema["allOf"].as_array().into_iter().flatten() {
@@ -95,7 +95,7 @@ pub(crate) fn fits(description: &Value, schema: &Value, value: &Value, at: &str)
     Ok(())
 }
 
-/// Whether every member of `value` is described.
+/// Checks that every member of `value` is described.
 pub(crate) fn nothing_else(description: &Value, schema: &Value, value: &Value, at: &str) -> Misfit {
     let mut described = Vec::new();
     members(description, schema, &mut described);
@@ -108,13 +108,13 @@ pub(crate) fn nothing_else(description: &Value, schema: &Value, value: &Value, a
     Ok(())
 }
 
-/// Whether all of an answer is described, and nothing is there that is not.
+/// Checks that an answer has everything that is described, and nothing else.
 pub(crate) fn is_whole(description: &Value, schema: &Value, answer: &Value, at: &str) -> Misfit {
     fits(description, schema, answer, at)?;
     nothing_else(description, schema, answer, at)
 }
 
-/// What a server says of itself, and what it was asked.
+/// A server's description of itself, and its calls so far.
 pub(crate) struct Described<'a> {
     site: &'a Site,
     pub(crate) description: Value,
@@ -139,7 +139,7 @@ impl<'a> Described<'a> {
     #[track_caller]
     pub(crate) fn ask(&self, wanted: u16, method: &str, template: &str, parts: [&str; 3]) -> Value {
         let [name, query, body] = parts;
-        // Of a part of a volume, both.
+        // A part of a volume has both.
         let (name, number) = name.split_once('/').unwrap_or((name, name));
         let path = template
             .replace("{name}", name)
