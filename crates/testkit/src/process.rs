@@ -64,12 +64,12 @@ impl Process {
     }
 
     /// Its output from here on, within the time limit of a test.
-    pub fn heard(&mut self) -> Heard<ChildStdout> {
-        Heard::new(self.child.stdout.take().expect("it is piped"), WITHIN)
+    pub fn heard(&mut self) -> OutputReader<ChildStdout> {
+        OutputReader::new(self.child.stdout.take().expect("it is piped"), WITHIN)
     }
 
     /// Its output, with the time limit for each read alone: it may run for long between reads.
-    pub fn heard_now_and_then(&mut self) -> Heard<ChildStdout> {
+    pub fn heard_now_and_then(&mut self) -> OutputReader<ChildStdout> {
         let mut heard = self.heard();
         heard.until = None;
         heard
@@ -157,14 +157,14 @@ fn is_ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
 }
 
 /// Output of a program. Reading fails if the expected text does not come in time.
-pub struct Heard<R> {
+pub struct OutputReader<R> {
     from: R,
     within: Duration,
     /// `None`: from when it is listened to.
     until: Option<Instant>,
 }
 
-impl<R> Heard<R> {
+impl<R> OutputReader<R> {
     pub fn new(from: R, within: Duration) -> Self {
         Self {
             from,
@@ -180,7 +180,7 @@ impl<R> Heard<R> {
     }
 }
 
-impl<R: Read + AsFd> Read for Heard<R> {
+impl<R: Read + AsFd> Read for OutputReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let until = self.until.unwrap_or_else(|| Instant::now() + self.within);
         if is_ready(&mut [PollFd::new(&self.from, PollFlags::IN)], until) {

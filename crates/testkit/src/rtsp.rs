@@ -21,7 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use md5::{Digest, Md5};
 
 use crate::process::WITHIN;
-use crate::site::{Ready, Serve, Site, call, read_text};
+use crate::site::{ReadyServer, Serve, Site, call, read_text};
 
 /// A site whose server has RTSP at a port of its own, with small blocks.
 pub fn with_rtsp(site: &Site, more: &str) {
@@ -36,7 +36,7 @@ pub fn with_blocks_of(site: &Site, size: &str, more: &str) {
 }
 
 /// A pool on files with a volume for recordings, served.
-pub fn serving(more: &str) -> (Site, Ready, SocketAddr) {
+pub fn serving(more: &str) -> (Site, ReadyServer, SocketAddr) {
     let site = Site::new(2);
     with_rtsp(&site, more);
     site.run(&["pool", "create"]).done();
@@ -47,7 +47,7 @@ pub fn serving(more: &str) -> (Site, Ready, SocketAddr) {
 }
 
 /// Serves it, and where its RTSP is.
-pub fn serve(site: &Site) -> (Ready, SocketAddr) {
+pub fn serve(site: &Site) -> (ReadyServer, SocketAddr) {
     let serve = site.serve_json();
     let address = serve.said["rtsp"].as_str().map(str::parse);
     let address = address.unwrap_or_else(|| panic!("no RTSP: {}", serve.said));
@@ -122,13 +122,13 @@ pub fn publisher_of(address: SocketAddr, description: &str) -> Client {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Said {
+pub struct RtspResponse {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Said {
+impl RtspResponse {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -212,7 +212,7 @@ impl Client {
 
     /// Asks for something about a path and takes the answer.
     #[track_caller]
-    pub fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
+    pub fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> RtspResponse {
         let text = self.request(method, path, headers, body);
         self.send(text.as_bytes());
         let said = self.answer().expect("an answer");
@@ -252,7 +252,7 @@ impl Client {
     }
 
     /// The next answer; `None`: the server has closed the connection. Packets before it are kept.
-    pub fn answer(&mut self) -> Option<Said> {
+    pub fn answer(&mut self) -> Option<RtspResponse> {
         loop {
             if self.take_packet() {
                 continue;
@@ -324,13 +324,13 @@ impl Client {
         true
     }
 
-    fn take_answer(&mut self) -> Option<Said> {
+    fn take_answer(&mut self) -> Option<RtspResponse> {
         if self.bytes.first() == Some(&b'$') {
             return None;
         }
         let end = self.bytes.windows(4).position(|of| of == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
-        let said = Said {
+        let said = RtspResponse {
             status: head.split(' ').nth(1)?.parse().ok()?,
             head,
             body: String::new(),
@@ -341,7 +341,7 @@ impl Client {
         let body = self.bytes.get(end + 4..end + 4 + len)?;
         let body = String::from_utf8_lossy(body).into_owned();
         self.bytes.drain(..end + 4 + len);
-        Some(Said { body, ..said })
+        Some(RtspResponse { body, ..said })
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use serde_json::Value;
 
-use crate::process::{Heard, Process, WITHIN};
+use crate::process::{OutputReader, Process, WITHIN};
 use crate::until;
 
 /// The program, where cargo puts it: beside the folder with the tests and benchmarks of its package, which
@@ -164,12 +164,12 @@ impl Site {
     }
 
     /// Serves the pool with `--json`; returns when the server says that it is ready.
-    pub fn serve_json(&self) -> Ready {
+    pub fn serve_json(&self) -> ReadyServer {
         self.serve_json_to(Stdio::null())
     }
 
     /// As `serve_json`, with a log that goes there.
-    pub fn serve_json_to(&self, stderr: Stdio) -> Ready {
+    pub fn serve_json_to(&self, stderr: Stdio) -> ReadyServer {
         let mut serve = clockwise();
         serve
             .arg("--config")
@@ -181,7 +181,7 @@ impl Site {
         let mut rest =
             serde_json::Deserializer::from_reader(child.heard_now_and_then()).into_iter();
         let said = rest.next().and_then(Result::ok).unwrap_or(Value::Null);
-        Ready { child, said, rest }
+        ReadyServer { child, said, rest }
     }
 
     /// Serves the pool; returns when the server is ready.
@@ -229,15 +229,18 @@ impl Site {
 }
 
 /// A server that has said to programs that it is ready, and does not outlive its test.
-pub struct Ready {
+pub struct ReadyServer {
     child: Process,
     /// Its output.
     pub said: Value,
-    rest:
-        serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Heard<ChildStdout>>, Value>,
+    rest: serde_json::StreamDeserializer<
+        'static,
+        serde_json::de::IoRead<OutputReader<ChildStdout>>,
+        Value,
+    >,
 }
 
-impl Ready {
+impl ReadyServer {
     /// The server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()

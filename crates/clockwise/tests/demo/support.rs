@@ -13,7 +13,7 @@ use clockwise::demo::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use testkit::process::{Heard, Process, WITHIN};
+use testkit::process::{OutputReader, Process, WITHIN};
 use testkit::site::{Outcome, clockwise};
 use testkit::skip::{have, is_root, skipped, tool};
 use testkit::until;
@@ -163,7 +163,7 @@ fn has_processes(session: u32) -> bool {
 /// A demo that is ended however the test ends.
 pub(crate) struct Running {
     child: Process,
-    errors: BufReader<Heard<ChildStderr>>,
+    errors: BufReader<OutputReader<ChildStderr>>,
     said: String,
 }
 
@@ -195,7 +195,7 @@ impl Running {
         let errors = child.stderr.take().expect("its errors are piped");
         Self {
             child,
-            errors: BufReader::new(Heard::new(errors, DEMO_WITHIN)),
+            errors: BufReader::new(OutputReader::new(errors, DEMO_WITHIN)),
             said: String::new(),
         }
     }

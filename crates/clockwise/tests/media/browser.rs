@@ -5,9 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::process::Process;
-use testkit::rtsp::browser::{Browser, Who};
+use testkit::rtsp::browser::{Browser, SiteUser};
 use testkit::rtsp::{TCP, publisher, rtp, serve, serving, users, with_rtsp};
-use testkit::site::{Ready, Site, outcome};
+use testkit::site::{ReadyServer, Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 
@@ -70,7 +70,7 @@ fn clip(more: &[&str], seconds: f64) -> Command {
     command
 }
 
-fn http(serve: &Ready) -> SocketAddr {
+fn http(serve: &ReadyServer) -> SocketAddr {
     let said = serve.said["http"].as_str().and_then(|of| of.parse().ok());
     said.expect("an address")
 }
@@ -241,13 +241,13 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
 }
 
 /// A user for a server that asks for passwords.
-const ANNA: Who<'_> = Who {
+const ANNA: SiteUser<'_> = SiteUser {
     user: "anna",
     password: "of-anna",
 };
 
 /// A server that asks who somebody is, with a recording, and where browsers reach it; `more` is of `[http]`.
-fn with_users(more: &str) -> (Site, Ready, SocketAddr) {
+fn with_users(more: &str) -> (Site, ReadyServer, SocketAddr) {
     let site = Site::new(2);
     with_rtsp(&site, &format!("users = \"rtsp-users\"\n{HTTP}\n{more}"));
     users(&site, "rtsp-users", &[(ANNA.user, ANNA.password)]);

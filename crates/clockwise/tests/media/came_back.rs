@@ -4,8 +4,8 @@
 use testkit::rtsp::clip::frames;
 use testkit::rtsp::peers::has_played;
 use testkit::rtsp::together::{
-    Came, Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
-    frames_on, goes_on_in_time, newest, player, site,
+    Camera, FRAMES_PER_SECOND, GOP, ReceivedTrack, SECOND_NS, are_over, begun, come_back, comes,
+    comes_on, frames_on, goes_on_in_time, newest, player, site,
 };
 use testkit::rtsp::{Client, SECOND, reservations};
 use testkit::site::outcome;
@@ -53,7 +53,7 @@ fn are_the_same_whatever_is_refused(
     client: &mut Client,
     scale: &str,
     headers: &str,
-    expected: &[Came; 2],
+    expected: &[ReceivedTrack; 2],
 ) {
     client.ask("PLAY", "cam+other", headers, "").is(200);
     let until = if scale == "2" { 0 } else { 9_999 };

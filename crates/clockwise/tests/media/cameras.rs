@@ -242,11 +242,12 @@ fn a_keep_alive_that_is_refused_is_followed_by_the_other() {
     let mut sent = packets(0..5, 7);
     send(&mut visit, &sent);
     has(&site, 5);
-    let refuses = |visit: &mut testkit::rtsp::camera::Visit, method: &str, status: &str| {
-        let wanted = visit.wants(method);
-        assert_eq!(wanted.header("Session"), Some("12345678"));
-        visit.answer(&wanted, status, "", "");
-    };
+    let refuses =
+        |visit: &mut testkit::rtsp::camera::CameraConnection, method: &str, status: &str| {
+            let wanted = visit.wants(method);
+            assert_eq!(wanted.header("Session"), Some("12345678"));
+            visit.answer(&wanted, status, "", "");
+        };
     refuses(&mut visit, "GET_PARAMETER", "405 Method Not Allowed");
     let wanted = visit.wants("OPTIONS");
     visit.does(&wanted, "");

@@ -81,7 +81,7 @@ fn publish(clip: &str, transport: &str, url: &str) -> Command {
 }
 
 /// Pictures and sound of a player.
-struct Shown {
+struct PlayerOutput {
     /// The sum of each frame.
     video: Vec<String>,
     /// Samples.
@@ -89,7 +89,7 @@ struct Shown {
 }
 
 /// All frames and samples of an input.
-fn shown(site: &Site, input: &[&str]) -> Shown {
+fn shown(site: &Site, input: &[&str]) -> PlayerOutput {
     let mut heard = tempfile::NamedTempFile::new_in(site.folder.path()).expect("a file");
     let path = heard.path().display().to_string();
     let seen = [
@@ -110,7 +110,7 @@ fn shown(site: &Site, input: &[&str]) -> Shown {
     .done();
     let mut sound = Vec::new();
     std::io::Read::read_to_end(&mut heard, &mut sound).expect("samples");
-    Shown {
+    PlayerOutput {
         video: sums(&said.out),
         sound,
     }
@@ -123,7 +123,7 @@ fn sums(said: &str) -> Vec<String> {
         .collect()
 }
 
-fn played(site: &Site, transport: &str, url: &str) -> Shown {
+fn played(site: &Site, transport: &str, url: &str) -> PlayerOutput {
     shown(site, &["-rtsp_transport", transport, "-i", url])
 }
 

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use testkit::rtsp::files::{closed as recorded, export};
 use testkit::rtsp::http::{get, http};
 use testkit::rtsp::peers::{
-    Shown, bare_frames, bare_sound, closed, ffmpeg, frames, gstreamer_play, has_played, is_whole,
-    publish, shared_clips, shown, without_server,
+    PlayerOutput, bare_frames, bare_sound, closed, ffmpeg, frames, gstreamer_play, has_played,
+    is_whole, publish, shared_clips, shown, without_server,
 };
 use testkit::rtsp::{Client, publisher_of, reservations, rtp, serving};
 use testkit::site::{Site, outcome};
@@ -24,7 +24,7 @@ struct Clip {
     /// Its volumes begin with this.
     name: &'static str,
     has_sound: bool,
-    wanted: Shown,
+    wanted: PlayerOutput,
 }
 
 impl Clip {

@@ -12,7 +12,7 @@ use testkit::rtsp::peers::{
     recordings,
 };
 use testkit::rtsp::{reservations, serve, serving, with_rtsp};
-use testkit::site::{Ready, Site, call, outcome};
+use testkit::site::{ReadyServer, Site, call, outcome};
 use testkit::skip::have;
 use testkit::until;
 
@@ -66,7 +66,7 @@ fn written(site: &Site) -> (u64, u64) {
 }
 
 /// A server, a clip and its frames, and where it is published; `None`: one of the peers is not there.
-fn begun() -> Option<(Site, Ready, String, Vec<String>, String)> {
+fn begun() -> Option<(Site, ReadyServer, String, Vec<String>, String)> {
     if !have_all() {
         return None;
     }

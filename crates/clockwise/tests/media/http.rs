@@ -2,7 +2,7 @@
 
 use testkit::rtsp::clip::ENCODED;
 use testkit::rtsp::files::{clip, closed, export, is_heard, record, sums};
-use testkit::rtsp::http::{Kept, ask, get, header, http};
+use testkit::rtsp::http::{HttpConnection, ask, get, header, http};
 use testkit::rtsp::peers::{HEARD, SEEN, ffmpeg};
 use testkit::rtsp::{serve, serving, users, with_rtsp};
 use testkit::site::{Site, outcome};
@@ -156,13 +156,13 @@ fn browsers_are_asked_who_they_are() {
         "{challenge}"
     );
     // On one connection, as a nonce is of one.
-    let mut keeps = Kept::connect(browsers);
+    let mut keeps = HttpConnection::connect(browsers);
     for (user, password, path, status) in [
         ("anna", "wrong", file, 401),
         ("nobody", "of-anna", file, 401),
         ("paul", "of-paul", file, 403),
     ] {
-        let mut keeps = Kept::connect(browsers);
+        let mut keeps = HttpConnection::connect(browsers);
         assert_eq!(keeps.ask(path, Some((user, password))).0, status, "{user}");
     }
     let (status, all) = keeps.ask(file, Some(("anna", "of-anna")));
@@ -170,7 +170,7 @@ fn browsers_are_asked_who_they_are() {
     assert_eq!(keeps.ask(file, None).0, 401);
     let (status, list) = keeps.ask("/media/", Some(("anna", "of-anna")));
     assert!(status == 200 && String::from_utf8_lossy(&list).contains("cam/1/"));
-    let mut paul = Kept::connect(browsers);
+    let mut paul = HttpConnection::connect(browsers);
     let (status, list) = paul.ask("/media/", Some(("paul", "of-paul")));
     assert!(status == 200 && !String::from_utf8_lossy(&list).contains("cam/1/"));
     // The player is challenged and answers by itself, on as many connections as it likes.
@@ -261,7 +261,7 @@ fn browsers_are_asked_who_they_are_without_rtsp() {
     let serve = site.serve_json();
     let browsers = http(&serve);
     assert_eq!(get(browsers, "/media/", "").0, 401);
-    let mut anna = Kept::connect(browsers);
+    let mut anna = HttpConnection::connect(browsers);
     assert_eq!(anna.ask("/media/", Some(("anna", "wrong"))).0, 401);
     assert_eq!(anna.ask("/media/", Some(("anna", "of-anna"))).0, 200);
     serve.terminate();

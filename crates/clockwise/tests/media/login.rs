@@ -3,7 +3,7 @@
 use http_auth::PasswordClient;
 use testkit::process::Process;
 use testkit::rtsp::clip::{clip, frames};
-use testkit::rtsp::login::{Known, challenge};
+use testkit::rtsp::login::{DigestUser, challenge};
 use testkit::rtsp::peers::has_played;
 use testkit::rtsp::{
     Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, serve_logged, users, with_rtsp,
@@ -44,7 +44,7 @@ fn each_request_is_by_who_may() {
     let site = site(PERMITS);
     let (serve, address) = serve(&site);
     volumes(&site);
-    let mut anna = Known::connect(address, "anna", "secret of anna");
+    let mut anna = DigestUser::connect(address, "anna", "secret of anna");
     anna.client.ask("OPTIONS", "cam", "", "").is(200);
     anna.records();
     for number in 0..20 {
@@ -59,7 +59,7 @@ fn each_request_is_by_who_may() {
     anna.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
 
-    let mut paul = Known::connect(address, "paul", "of-paul");
+    let mut paul = DigestUser::connect(address, "paul", "of-paul");
     let said = paul.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
     assert!(
         said.body
@@ -94,7 +94,7 @@ fn a_login_is_of_no_use_to_others() {
     let site = site(USERS);
     let (serve, address) = serve(&site);
     volumes(&site);
-    let mut anna = Known::connect(address, "anna", "secret of anna");
+    let mut anna = DigestUser::connect(address, "anna", "secret of anna");
     // Credentials overheard on one connection are sent on another one.
     let headers = anna.authorization("ANNOUNCE", "cam");
     let mut other = Client::connect(address);
@@ -147,7 +147,7 @@ fn password_guessing_is_cut_off_and_the_log_has_no_password() {
             .is(401);
         if is_by_name {
             let login = PasswordClient::try_from(challenge(&mut client).as_str());
-            let mut anna = Known {
+            let mut anna = DigestUser {
                 login: login.expect("a challenge"),
                 client,
                 address,
@@ -166,7 +166,7 @@ fn password_guessing_is_cut_off_and_the_log_has_no_password() {
         let text =
             "DESCRIBE rtsp://h/cam RTSP/1.0\r\nCSeq: 7\r\nAuthorization: Digest x=\"\r\n\r\n";
         client.send(text.repeat(5).as_bytes());
-        let mut anna = Known::connect(address, "anna", "secret of anna");
+        let mut anna = DigestUser::connect(address, "anna", "secret of anna");
         anna.ask("DESCRIBE", "cam", "", "").is(404);
         while let Some(said) = client.answer() {
             assert_eq!(said.status, 401, "{said:?}");
@@ -215,14 +215,14 @@ fn added_and_removed_users_count_at_the_next_login() {
     let (serve, address) = serve(&site);
     volumes(&site);
     let asks = |user, password| {
-        let mut known = Known::connect(address, user, password);
+        let mut known = DigestUser::connect(address, user, password);
         known.ask("DESCRIBE", "cam", "", "").status
     };
     assert_eq!(
         [asks("anna", "secret of anna"), asks("eve", "eve's")],
         [404, 401]
     );
-    let mut anna = Known::connect(address, "anna", "secret of anna");
+    let mut anna = DigestUser::connect(address, "anna", "secret of anna");
     anna.records();
     users(&site, "rtsp-users", &[("eve", "eve's")]);
     assert_eq!(

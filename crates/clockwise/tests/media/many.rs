@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serve, with_rtsp};
-use testkit::site::{Ready, Site, call, read_text};
+use testkit::site::{ReadyServer, Site, call, read_text};
 use testkit::until;
 
 /// Number of clients.
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 8;
 
 /// Descriptors and threads that a server holds. Those of io_uring belong to the kernel, which keeps them for
 /// a while.
-fn held(serve: &Ready) -> [usize; 2] {
+fn held(serve: &ReadyServer) -> [usize; 2] {
     let folder = format!("/proc/{}", serve.pid());
     let all = |of: &str| std::fs::read_dir(format!("{folder}/{of}")).expect("it runs");
     let names = all("task").filter_map(|of| std::fs::read(of.ok()?.path().join("comm")).ok());

@@ -282,7 +282,7 @@ fn now_is_where_it_is_recorded() {
     });
     // Nothing more comes, and it goes on.
     let mut player = player(address);
-    let first = |said: &testkit::rtsp::Said| {
+    let first = |said: &testkit::rtsp::RtspResponse| {
         let info = said.header("RTP-Info").unwrap_or_default();
         let sequence = info
             .split("seq=")

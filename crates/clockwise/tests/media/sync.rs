@@ -23,7 +23,7 @@ const SOUND_CLOCK: i64 = 8_000;
 
 /// A track as it came.
 #[derive(Default)]
-struct Came {
+struct ReceivedTrack {
     clock: i64,
     /// When each packet came, and its timestamp.
     packets: Vec<(i64, u32)>,
@@ -36,7 +36,7 @@ struct Came {
     has_ended: bool,
 }
 
-impl Came {
+impl ReceivedTrack {
     fn take(&mut self, now: i64, packet: &[u8]) {
         let timestamp = u32::from_be_bytes(packet[4..8].try_into().expect("four"));
         self.packets.push((now, timestamp));
@@ -91,15 +91,15 @@ impl Came {
     }
 }
 
-fn nothing() -> [Came; 2] {
-    [PICTURE_CLOCK, SOUND_CLOCK].map(|clock| Came {
+fn nothing() -> [ReceivedTrack; 2] {
+    [PICTURE_CLOCK, SOUND_CLOCK].map(|clock| ReceivedTrack {
         clock,
-        ..Came::default()
+        ..ReceivedTrack::default()
     })
 }
 
 /// A player's frames of the newest recording by UDP.
-fn played_by_udp(address: SocketAddr) -> [Came; 2] {
+fn played_by_udp(address: SocketAddr) -> [ReceivedTrack; 2] {
     let mut player = Client::connect(address);
     let pairs = ["cam/track0", "cam/track1"].map(|track| {
         let pair = Pair::new();
@@ -139,7 +139,7 @@ fn played_by_udp(address: SocketAddr) -> [Came; 2] {
 }
 
 /// A player's frames in its connection.
-fn played(address: SocketAddr) -> [Came; 2] {
+fn played(address: SocketAddr) -> [ReceivedTrack; 2] {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
     player.ask("SETUP", "cam/track1", SECOND, "").is(200);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::process::{Process, WITHIN};
 use testkit::rtsp::clip::{clip, frames};
-use testkit::rtsp::login::Known;
+use testkit::rtsp::login::DigestUser;
 use testkit::rtsp::peers::has_played;
 use testkit::rtsp::tls::{self, Certificate, connect, half_connect, with_tls, write};
 use testkit::rtsp::{
@@ -231,7 +231,7 @@ fn a_camera_is_believed_by_its_certificate() {
     let url = format!("rtsps://anna:pass@{address}/cam");
     // The source to be pulled.
     let plain = far_server.said["rtsp"].as_str().expect("an address");
-    let mut anna = Known::connect(plain.parse().expect("an address"), "anna", "pass");
+    let mut anna = DigestUser::connect(plain.parse().expect("an address"), "anna", "pass");
     anna.records();
     for number in 0..50 {
         anna.client

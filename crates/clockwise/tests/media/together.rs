@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use testkit::rtsp::clip::frames;
 use testkit::rtsp::together::{
-    CLOCK, Came, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, SECOND_NS, are_as_they_were, begun,
-    come_back, comes, comes_until, frames_on, goes_on_in_time, newest, player, record, recorded,
-    site,
+    CLOCK, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, ReceivedTrack, SECOND_NS, are_as_they_were,
+    begun, come_back, comes, comes_until, frames_on, goes_on_in_time, newest, player, record,
+    recorded, site,
 };
 use testkit::rtsp::{Client, SDP_TYPE, SECOND, TCP, reservations};
 use testkit::site::{call, outcome};
@@ -88,7 +88,7 @@ fn a_time_is_found_in_all_of_them_and_gone_on_from_where_they_were_paused() {
         last.insert(track, of.frames.last().expect("a frame").0);
     }
     for (channel, packet) in &paused {
-        let mut came = Came::default();
+        let mut came = ReceivedTrack::default();
         came.take(packet);
         last.insert(usize::from(channel / 2), came.frames[0].0);
     }
@@ -145,7 +145,7 @@ fn one_of_them_alone_is_played_in_the_masters_time() {
 }
 
 /// Start in the answer to PLAY, in seconds.
-fn begins(said: &testkit::rtsp::Said) -> f64 {
+fn begins(said: &testkit::rtsp::RtspResponse) -> f64 {
     let range = said.header("Range").unwrap_or_default();
     let from = range.trim_start_matches("npt=").split('-').next();
     from.and_then(|from| from.parse().ok()).expect("seconds")
@@ -294,7 +294,7 @@ fn player_that_has_caught_up_gets_live_packets() {
         blocks("cam") > Some(15) && blocks("other") > Some(2)
     });
     let headers = "Range: npt=0-\r\nScale: 4\r\n";
-    let last = |came: &Came| came.frames.last().map_or(0, |(frame, _)| *frame);
+    let last = |came: &ReceivedTrack| came.frames.last().map_or(0, |(frame, _)| *frame);
     // Alone it ends where it has caught up.
     let mut alone = Client::connect(address);
     alone.ask("SETUP", "cam+other/track1", SECOND, "").is(200);
@@ -470,7 +470,8 @@ fn returned_camera_is_played_from_then_on() {
         .ask("PLAY", "cam+other", "Range: npt=0-\r\nSpeed: 4\r\n", "")
         .is(200);
     let (tracks, _) = comes(&mut client, usize::MAX);
-    let came = |of: &Came| -> Vec<u32> { of.frames.iter().map(|(frame, _)| *frame).collect() };
+    let came =
+        |of: &ReceivedTrack| -> Vec<u32> { of.frames.iter().map(|(frame, _)| *frame).collect() };
     assert_eq!(came(&tracks[0]), (0..400).collect::<Vec<_>>());
     let all: Vec<u32> = (0..20).chain(1_000..1_100).collect();
     assert_eq!(came(&tracks[1]), all);
@@ -489,7 +490,7 @@ fn returned_camera_is_played_from_then_on() {
         .packets
         .drain(..)
         .filter(|(channel, _)| *channel == 2);
-    let mut last = Came::default();
+    let mut last = ReceivedTrack::default();
     on.for_each(|(_, packet)| last.take(&packet));
     let last = last
         .frames

@@ -255,7 +255,7 @@ impl Fused {
         let file = folder.join(volume);
         let watch = rig.folder().join("ready");
         std::fs::create_dir_all(&watch).unwrap();
-        let ready = Ready::new(&watch);
+        let ready = ReadyServer::new(&watch);
         let pid_file = watch.join("pid");
         let mut command = Command::new("nbdfuse");
         command
@@ -278,9 +278,9 @@ impl Fused {
 }
 
 /// Tells when a file is complete in a folder.
-struct Ready(std::os::fd::OwnedFd);
+struct ReadyServer(std::os::fd::OwnedFd);
 
-impl Ready {
+impl ReadyServer {
     fn new(folder: &Path) -> Self {
         use rustix::fs::inotify;
         let fd = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::process::{Heard, Process, WITHIN};
+use crate::process::{OutputReader, Process, WITHIN};
 use crate::skip::tool;
 use crate::until;
 
@@ -32,7 +32,7 @@ const FLAGS: [&str; 12] = [
 
 /// A user of a site.
 #[derive(Clone, Copy)]
-pub struct Who<'a> {
+pub struct SiteUser<'a> {
     pub user: &'a str,
     pub password: &'a str,
 }
@@ -41,7 +41,7 @@ pub struct Who<'a> {
 pub struct Browser {
     process: Process,
     to: ChildStdin,
-    from: BufReader<Heard<ChildStdout>>,
+    from: BufReader<OutputReader<ChildStdout>>,
     number: u64,
     session: Option<String>,
     folder: PathBuf,
@@ -54,7 +54,7 @@ pub struct Browser {
 impl Browser {
     /// Starts it; what it writes is in a folder of its own there.
     #[track_caller]
-    pub fn start(site: &Path, who: Option<Who<'_>>) -> Self {
+    pub fn start(site: &Path, who: Option<SiteUser<'_>>) -> Self {
         let folder = site.join("browser");
         std::fs::create_dir_all(&folder).expect("a folder for the browser");
         let mut profile = OsString::from("--user-data-dir=");

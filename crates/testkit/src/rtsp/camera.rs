@@ -47,7 +47,7 @@ impl Camera {
 
     /// The next one that connects.
     #[track_caller]
-    pub fn visit(&self) -> Visit {
+    pub fn visit(&self) -> CameraConnection {
         let until = Instant::now() + WITHIN;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -61,7 +61,7 @@ impl Camera {
         }
         let (socket, _) = self.listener.accept().expect("somebody connects");
         socket.set_read_timeout(Some(WITHIN)).expect("a time");
-        Visit {
+        CameraConnection {
             socket,
             bytes: Vec::new(),
             udp: None,
@@ -81,13 +81,13 @@ impl Camera {
 
 /// A request.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct CameraRequest {
     pub method: String,
     pub uri: String,
     pub head: String,
 }
 
-impl Wanted {
+impl CameraRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(": ")?;
@@ -132,7 +132,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Somebody who is connected to a camera.
-pub struct Visit {
+pub struct CameraConnection {
     pub socket: TcpStream,
     bytes: Vec<u8>,
     /// Destination of packets outside the connection, and the camera's socket for them.
@@ -158,9 +158,9 @@ pub struct Visit {
     pub cannot: String,
 }
 
-impl Visit {
+impl CameraConnection {
     /// The next request; `None`: whoever it was has gone.
-    pub fn wanted(&mut self) -> Option<Wanted> {
+    pub fn wanted(&mut self) -> Option<CameraRequest> {
         loop {
             while self.take_report() {}
             if let Some(end) = self.bytes.windows(4).position(|of| of == b"\r\n\r\n") {
@@ -169,7 +169,7 @@ impl Visit {
                 let mut words = head.split(' ');
                 let method = words.next().expect("a method").to_owned();
                 let uri = words.next().expect("a URI").to_owned();
-                return Some(Wanted { method, uri, head });
+                return Some(CameraRequest { method, uri, head });
             }
             if !self.read() {
                 return None;
@@ -259,7 +259,7 @@ impl Visit {
 
     /// The next request, which is this one.
     #[track_caller]
-    pub fn wants(&mut self, method: &str) -> Wanted {
+    pub fn wants(&mut self, method: &str) -> CameraRequest {
         let wanted = self.wanted();
         let wanted = wanted.unwrap_or_else(|| panic!("no {method}: the connection is closed"));
         assert_eq!(wanted.method, method, "{wanted:?}");
@@ -269,7 +269,7 @@ impl Visit {
     /// The answer to what it has asked itself, with its status as the URI; what is asked before is answered
     /// as by one that is well.
     #[track_caller]
-    pub fn is_answered(&mut self) -> Wanted {
+    pub fn is_answered(&mut self) -> CameraRequest {
         loop {
             let wanted = self.wanted().expect("an answer");
             if wanted.method == "RTSP/1.0" {
@@ -298,7 +298,7 @@ impl Visit {
         sockopt::set_socket_linger(&self.socket, at_once).expect("it can be reset");
     }
 
-    pub fn answer(&mut self, to: &Wanted, status: &str, headers: &str, body: &str) {
+    pub fn answer(&mut self, to: &CameraRequest, status: &str, headers: &str, body: &str) {
         let asked = to.header("CSeq").expect("a number").to_owned();
         let number = self.number.map_or(asked, |number| number.to_string());
         let number = match self.says_numbers {
@@ -314,15 +314,15 @@ impl Visit {
 
     /// Answers whatever comes as a camera does that is well, up to PLAY, whose request it returns.
     #[track_caller]
-    pub fn plays(&mut self, sdp: &str) -> Wanted {
+    pub fn plays(&mut self, sdp: &str) -> CameraRequest {
         let wanted = self.is_asked_to_play(sdp);
         self.does(&wanted, sdp);
         wanted
     }
 
-    /// As [`Visit::plays`], with PLAY still unanswered.
+    /// As [`CameraConnection::plays`], with PLAY still unanswered.
     #[track_caller]
-    pub fn is_asked_to_play(&mut self, sdp: &str) -> Wanted {
+    pub fn is_asked_to_play(&mut self, sdp: &str) -> CameraRequest {
         loop {
             let wanted = self.wanted().expect("it goes on up to PLAY");
             if wanted.method == "PLAY" {
@@ -334,7 +334,7 @@ impl Visit {
 
     /// Answers a request as a camera does that is well.
     #[track_caller]
-    pub fn does(&mut self, wanted: &Wanted, sdp: &str) {
+    pub fn does(&mut self, wanted: &CameraRequest, sdp: &str) {
         let session = "Session: 12345678;timeout=2\r\n";
         match wanted.method.as_str() {
             "OPTIONS" => {
@@ -363,7 +363,7 @@ impl Visit {
         }
     }
 
-    fn transport(&mut self, wanted: &Wanted) -> String {
+    fn transport(&mut self, wanted: &CameraRequest) -> String {
         self.setups += 1;
         let asked = wanted.header("Transport").expect("a transport");
         let Some((_, ports)) = asked.split_once("client_port=") else {

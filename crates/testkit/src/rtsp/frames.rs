@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use super::Client;
+use super::RtspResponse;
 use super::SDP_TYPE;
-use super::Said;
 use super::TCP;
 use super::rtp;
 use super::serving;
-use crate::site::{Ready, Site, call};
+use crate::site::{ReadyServer, Site, call};
 use crate::until;
 
 /// Units of a picture's timestamps in a second.
@@ -92,7 +92,7 @@ pub fn publish(client: &mut Client, frames: std::ops::Range<u64>) {
 }
 
 /// A recording of so many frames, which has ended.
-pub fn recorded(frames: u64) -> (Site, Ready, SocketAddr) {
+pub fn recorded(frames: u64) -> (Site, ReadyServer, SocketAddr) {
     let (site, serve, address) = serving("");
     let mut client = publisher(address);
     publish(&mut client, 0..frames);
@@ -139,11 +139,11 @@ pub fn says_goodbye(compound: &[u8]) -> bool {
 }
 
 /// Packets of a PLAY with these headers, up to the BYE.
-pub fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, Said) {
+pub fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, RtspResponse) {
     played_by(player(address), headers)
 }
 
-pub fn played_by(mut client: Client, headers: &str) -> (Vec<(u16, u32, u64, u8)>, Said) {
+pub fn played_by(mut client: Client, headers: &str) -> (Vec<(u16, u32, u64, u8)>, RtspResponse) {
     played_on(&mut client, 0, headers)
 }
 
@@ -152,7 +152,7 @@ pub fn played_on(
     client: &mut Client,
     channel: u8,
     headers: &str,
-) -> (Vec<(u16, u32, u64, u8)>, Said) {
+) -> (Vec<(u16, u32, u64, u8)>, RtspResponse) {
     let said = client.ask("PLAY", "cam", headers, "").is(200);
     let packets = up_to_the_farewell(client, channel);
     client.ask("TEARDOWN", "cam", "", "").is(200);
@@ -175,7 +175,7 @@ pub fn up_to_the_farewell(client: &mut Client, channel: u8) -> Vec<(u16, u32, u6
 }
 
 /// The number and the time of the first packet, as the answer says.
-pub fn told(said: &Said) -> (u16, u32) {
+pub fn told(said: &RtspResponse) -> (u16, u32) {
     let told = said.header("RTP-Info").unwrap_or_default();
     let (_, numbers) = told.split_once("seq=").expect("a number");
     let (sequence, timestamp) = numbers.split_once(";rtptime=").expect("a time");

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::process::WITHIN;
-use crate::site::Ready;
+use crate::site::ReadyServer;
 
 /// A request, and its answer: status, head and body.
 pub fn get(address: SocketAddr, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
@@ -34,7 +34,7 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16
 }
 
 /// Address at which a server serves browsers.
-pub fn http(serve: &Ready) -> SocketAddr {
+pub fn http(serve: &ReadyServer) -> SocketAddr {
     serve.said["http"]
         .as_str()
         .and_then(|of| of.parse().ok())
@@ -48,12 +48,12 @@ pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A connection that is kept, and what it was told to answer.
-pub struct Kept {
+pub struct HttpConnection {
     stream: TcpStream,
     login: Option<http_auth::PasswordClient>,
 }
 
-impl Kept {
+impl HttpConnection {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(WITHIN)).expect("a socket");

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use http_auth::{PasswordClient, PasswordParams};
 
-use super::{Client, SDP_TYPE, Said, TCP, sdp};
+use super::{Client, RtspResponse, SDP_TYPE, TCP, sdp};
 
 /// Somebody who knows a password.
-pub struct Known {
+pub struct DigestUser {
     pub client: Client,
     pub address: SocketAddr,
     pub user: &'static str,
@@ -26,7 +26,7 @@ pub fn challenge(client: &mut Client) -> String {
     challenge.to_owned()
 }
 
-impl Known {
+impl DigestUser {
     pub fn connect(address: SocketAddr, user: &'static str, password: &'static str) -> Self {
         let mut client = Client::connect(address);
         let login = PasswordClient::try_from(challenge(&mut client).as_str()).expect("a challenge");
@@ -51,7 +51,7 @@ impl Known {
     }
 
     #[track_caller]
-    pub fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
+    pub fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> RtspResponse {
         let headers = self.authorization(method, path) + headers;
         self.client.ask(method, path, &headers, body)
     }

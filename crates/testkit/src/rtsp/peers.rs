@@ -55,7 +55,7 @@ pub fn made(site: &Site, seconds: u32, kbit: u32) -> String {
 
 /// Pictures and sound of a player.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct PlayerOutput {
     /// The sum of each frame, as it is decoded.
     pub seen: Vec<String>,
     /// The sum of each packet of the sound, as it is encoded; none where there is no sound.
@@ -63,7 +63,7 @@ pub struct Shown {
 }
 
 /// All of an input, which may be named with options.
-pub fn shown(site: &Site, input: &[&str], has_sound: bool) -> Shown {
+pub fn shown(site: &Site, input: &[&str], has_sound: bool) -> PlayerOutput {
     let name = tempfile::NamedTempFile::new_in(site.folder.path()).expect("a file");
     let sound = name.path().display().to_string();
     let mut command = ffmpeg();
@@ -72,7 +72,7 @@ pub fn shown(site: &Site, input: &[&str], has_sound: bool) -> Shown {
         command.args(HEARD).args(SUMS).arg(&sound);
     }
     let said = outcome(&mut command).done();
-    Shown {
+    PlayerOutput {
         seen: sums(&said.out),
         heard: sums(&crate::site::read_text(name.path())),
     }
@@ -110,7 +110,7 @@ pub fn publish(clip: &str, transport: &str, url: &str, is_paced: bool) -> Comman
 }
 
 /// The output of one ffmpeg that plays from another one, without a server between them.
-pub fn without_server(site: &Site, clip: &str, has_sound: bool) -> Shown {
+pub fn without_server(site: &Site, clip: &str, has_sound: bool) -> PlayerOutput {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("its number");
     drop(free);

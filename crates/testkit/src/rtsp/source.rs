@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::camera::{Camera, Visit};
+use super::camera::{Camera, CameraConnection};
 use super::{Client, TCP, rtp, sdp, serving};
-use crate::site::{Ready, Site, call};
+use crate::site::{ReadyServer, Site, call};
 use crate::until;
 
 /// A source called `door`, recorded in `cam`.
@@ -67,7 +67,7 @@ pub fn packets(numbers: std::ops::Range<u16>, ssrc: u32) -> Vec<Vec<u8>> {
     numbers.map(packet).collect()
 }
 
-pub fn send(visit: &mut Visit, packets: &[Vec<u8>]) {
+pub fn send(visit: &mut CameraConnection, packets: &[Vec<u8>]) {
     for packet in packets {
         visit.packet(packet);
     }
@@ -90,14 +90,17 @@ pub fn ends(site: &Site, address: SocketAddr, packets: &[Vec<u8>]) {
 
 /// All that a camera sends is recorded as it is; the source is removed then.
 #[track_caller]
-pub fn records(site: &Site, address: SocketAddr, visit: &mut Visit, sent: &[Vec<u8>]) {
+pub fn records(site: &Site, address: SocketAddr, visit: &mut CameraConnection, sent: &[Vec<u8>]) {
     send(visit, sent);
     has(site, sent.len() as u64);
     ends(site, address, sent);
 }
 
 /// A server whose configuration says so much more, and a camera that it has called for a source with these options.
-pub fn connected(more: &str, options: &[&str]) -> (Site, Ready, SocketAddr, Camera, Visit) {
+pub fn connected(
+    more: &str,
+    options: &[&str],
+) -> (Site, ReadyServer, SocketAddr, Camera, CameraConnection) {
     let (site, server, address) = serving(more);
     let camera = Camera::new();
     add(&site, &camera.url(""), options);
@@ -106,7 +109,7 @@ pub fn connected(more: &str, options: &[&str]) -> (Site, Ready, SocketAddr, Came
 }
 
 /// As [`connected`], with a camera that plays.
-pub fn called(transport: &str) -> (Site, Ready, SocketAddr, Camera, Visit) {
+pub fn called(transport: &str) -> (Site, ReadyServer, SocketAddr, Camera, CameraConnection) {
     let mut all = connected("", &["--transport", transport]);
     all.4.plays(&sdp(800));
     all

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::{Client, with_blocks_of, with_rtsp};
-use crate::site::{Ready, Site};
+use crate::site::{ReadyServer, Site};
 
 /// A certificate for this host, and its key, in PEM.
 pub struct Certificate {
@@ -76,7 +76,7 @@ fn write_out(site: &Site, certificate: &Certificate) {
 }
 
 /// A pool on files with a volume for recordings, served; where RTSP is by TLS.
-pub fn serving(more: &str) -> (Site, Ready, Certificate, SocketAddr) {
+pub fn serving(more: &str) -> (Site, ReadyServer, Certificate, SocketAddr) {
     let site = Site::new(2);
     let certificate = Certificate::new();
     write_out(&site, &certificate);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use super::{Client, SDP_TYPE, SECOND, TCP, rtp, serving};
-use crate::site::{Ready, Site, call};
+use crate::site::{ReadyServer, Site, call};
 use crate::until;
 
 pub const CLOCK: u32 = 90_000;
@@ -94,7 +94,7 @@ fn begun_with(site: &Site, volume: &str, listed: &serde_json::Value) -> u64 {
 }
 
 /// A server with the volumes `cam` and `other`.
-pub fn site() -> (Site, Ready, SocketAddr) {
+pub fn site() -> (Site, ReadyServer, SocketAddr) {
     let (site, serve, address) = serving("");
     site.run(&["volume", "create", "other", "--size", "30MiB"])
         .done();
@@ -102,7 +102,7 @@ pub fn site() -> (Site, Ready, SocketAddr) {
 }
 
 /// Eight seconds in `cam`, and in `other` the same and more, which began a moment later.
-pub fn recorded() -> (Site, Ready, SocketAddr) {
+pub fn recorded() -> (Site, ReadyServer, SocketAddr) {
     let (site, serve, address) = site();
     record(&site, address);
     (site, serve, address)
@@ -131,7 +131,7 @@ pub fn player(address: SocketAddr) -> Client {
 
 /// A track as it came.
 #[derive(Default)]
-pub struct Came {
+pub struct ReceivedTrack {
     /// Frames, and their timestamps.
     pub frames: Vec<(u32, u32)>,
     /// Numbers of their packets, and SSRCs.
@@ -143,7 +143,7 @@ pub struct Came {
     pub has_ended: bool,
 }
 
-impl Came {
+impl ReceivedTrack {
     /// When a frame is by the sender's clock.
     pub fn at_ns(&self, number: usize) -> i128 {
         let (at, said) = *self.reports.first().expect("a report");
@@ -177,8 +177,12 @@ impl Came {
 }
 
 /// As [`comes`], until this many frames of one track have come, or that one has ended.
-pub fn comes_on(client: &mut Client, channel: u8, frames: usize) -> ([Came; 2], Vec<usize>) {
-    let is_it = |tracks: &[Came; 2]| {
+pub fn comes_on(
+    client: &mut Client,
+    channel: u8,
+    frames: usize,
+) -> ([ReceivedTrack; 2], Vec<usize>) {
+    let is_it = |tracks: &[ReceivedTrack; 2]| {
         let of = &tracks[usize::from(channel / 2)];
         of.has_ended || of.frames.len() >= frames
     };
@@ -187,7 +191,7 @@ pub fn comes_on(client: &mut Client, channel: u8, frames: usize) -> ([Came; 2], 
 
 /// Frames of both tracks, until this many of each have come or both have ended; and the order in which frames
 /// came.
-pub fn comes(client: &mut Client, frames: usize) -> ([Came; 2], Vec<usize>) {
+pub fn comes(client: &mut Client, frames: usize) -> ([ReceivedTrack; 2], Vec<usize>) {
     comes_until(client, |tracks| {
         tracks
             .iter()
@@ -197,9 +201,9 @@ pub fn comes(client: &mut Client, frames: usize) -> ([Came; 2], Vec<usize>) {
 
 pub fn comes_until(
     client: &mut Client,
-    is_it: impl Fn(&[Came; 2]) -> bool,
-) -> ([Came; 2], Vec<usize>) {
-    let mut tracks = [Came::default(), Came::default()];
+    is_it: impl Fn(&[ReceivedTrack; 2]) -> bool,
+) -> ([ReceivedTrack; 2], Vec<usize>) {
+    let mut tracks = [ReceivedTrack::default(), ReceivedTrack::default()];
     let mut order = Vec::new();
     while !is_it(&tracks) {
         let packets = client.next_packets();
@@ -221,7 +225,7 @@ pub fn comes_until(
 /// Checks that frames of both tracks are as far apart by the sender's clock as in the recording, divided by
 /// `speed`.
 #[track_caller]
-pub fn are_as_they_were(site: &Site, tracks: &[Came; 2], speed: i128) {
+pub fn are_as_they_were(site: &Site, tracks: &[ReceivedTrack; 2], speed: i128) {
     let frame_ns = 1_000_000_000 / i128::from(FRAMES_PER_SECOND);
     let recorded =
         |volume, frame: u32| i128::from(newest(site, volume).0) + i128::from(frame) * frame_ns;
@@ -236,7 +240,7 @@ pub fn are_as_they_were(site: &Site, tracks: &[Came; 2], speed: i128) {
 
 /// The frames of the first `count` packets on a channel.
 pub fn frames_on(client: &mut Client, channel: u8, count: usize) -> Vec<u32> {
-    let mut came = Came::default();
+    let mut came = ReceivedTrack::default();
     let packets = client.packets_on(channel, count);
     packets.iter().for_each(|packet| came.take(packet));
     came.frames.into_iter().map(|(frame, _)| frame).collect()
@@ -265,7 +269,7 @@ pub fn are_over(site: &Site, volume: &str, frames: u32) {
 /// Checks that the other track's packets have one source, and that its frames are as far from the master's as
 /// in its recordings: from the recording that began then, the frames from that one on.
 #[track_caller]
-pub fn goes_on_in_time(tracks: &[Came; 2], master_begun: u64, others: &[(u64, u32)]) {
+pub fn goes_on_in_time(tracks: &[ReceivedTrack; 2], master_begun: u64, others: &[(u64, u32)]) {
     let [master, other] = tracks;
     let frame_ns = i128::from(SECOND_NS) / i128::from(FRAMES_PER_SECOND);
     let first = i128::from(master_begun) + i128::from(master.frames[0].0) * frame_ns;
@@ -287,7 +291,7 @@ pub fn goes_on_in_time(tracks: &[Came; 2], master_begun: u64, others: &[(u64, u3
 
 /// Sixteen seconds in `cam`, and in `other` frames from 0 (so many), 2,000 and 1,000 on that were made one
 /// after another meanwhile; the second ones are something else.
-pub fn come_back(frames: u32) -> (Site, Ready, SocketAddr) {
+pub fn come_back(frames: u32) -> (Site, ReadyServer, SocketAddr) {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 4_294_900_000);
     master.publish(0..400);

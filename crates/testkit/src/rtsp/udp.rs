@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use rustix::net::sockopt;
 
-use super::{Client, SDP_TYPE, Said, TCP, sdp};
+use super::{Client, RtspResponse, SDP_TYPE, TCP, sdp};
 use crate::process::WITHIN;
 
 /// Two ports of ours in a row, for packets and for reports of them.
@@ -38,7 +38,7 @@ impl Pair {
     }
 
     /// Takes the answer to SETUP: from here on both ends know each other.
-    pub fn agreed(&self, server: SocketAddr, said: &Said) {
+    pub fn agreed(&self, server: SocketAddr, said: &RtspResponse) {
         let ports = said
             .header("Transport")
             .and_then(|of| of.split("server_port=").nth(1));

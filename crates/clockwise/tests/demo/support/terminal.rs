@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 
 use super::DEMO_WITHIN;
-use testkit::process::{Heard, Process};
+use testkit::process::{OutputReader, Process};
 
 /// A demo on a terminal, which is a session of its own too. It replaces the shell that `script` starts,
 /// because that would get a Ctrl-C as well.
@@ -28,7 +28,7 @@ pub(crate) fn on_a_terminal(demo: &Command) -> Command {
 pub(crate) struct Terminal {
     script: Process,
     keyboard: ChildStdin,
-    screen: BufReader<Heard<ChildStdout>>,
+    screen: BufReader<OutputReader<ChildStdout>>,
     shown: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Terminal {
         Self {
             script,
             keyboard,
-            screen: BufReader::new(Heard::new(screen, DEMO_WITHIN)),
+            screen: BufReader::new(OutputReader::new(screen, DEMO_WITHIN)),
             shown: Vec::new(),
         }
     }
