@@ -734,7 +734,10 @@ fn a_wrong_password_is_told_and_never_shown() {
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     says(&site, "waiting", "asks for a user and a password");
     let listed = site.run(&["source", "list"]).done().out;
-    assert!(listed.contains("waiting: the camera asks for a user"), "{listed}");
+    assert!(
+        listed.contains("waiting: the camera asks for a user"),
+        "{listed}"
+    );
     let (code, log) = server.terminate();
     assert_eq!(code, Some(0));
     assert!(
