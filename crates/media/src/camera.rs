@@ -1,4 +1,4 @@
-//! Cameras that do not publish: their presentations are pulled, by a client of RTSP.
+//! Cameras that the server pulls as an RTSP client.
 
 pub mod source;
 pub mod sources;

@@ -378,7 +378,7 @@ fn a_camera_of_which_nothing_comes_by_udp_is_asked_for_tcp() {
     while let Some(wanted) = visit.wanted() {
         visit.does(&wanted, "");
     }
-    reasons(&site, "nothing has come from it by UDP");
+    reasons(&site, "no packets by UDP");
     let mut visit = camera.visit();
     let again = visit.plays(&sdp(800));
     assert_eq!(again.uri, play.uri);
@@ -387,7 +387,7 @@ fn a_camera_of_which_nothing_comes_by_udp_is_asked_for_tcp() {
     let now = has(&site, 5);
     let reason = now["reason"].as_str().expect("a reason");
     assert!(
-        reason.starts_with("packets come by TCP: by UDP, nothing has come"),
+        reason.starts_with("receiving by TCP, not by UDP: no packets"),
         "{reason}"
     );
     ends(&site, address, &sent);
@@ -741,7 +741,10 @@ fn a_wrong_password_is_told_and_never_shown() {
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     says(&site, "waiting", "asks for a user and a password");
     let listed = site.run(&["source", "list"]).done().out;
-    assert!(listed.contains("waiting: it asks for a user"), "{listed}");
+    assert!(
+        listed.contains("waiting: the camera asks for a user"),
+        "{listed}"
+    );
     let (code, log) = server.terminate();
     assert_eq!(code, Some(0));
     assert!(

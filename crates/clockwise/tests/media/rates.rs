@@ -277,7 +277,7 @@ fn a_camera_whose_packets_wait_for_a_buffer_is_not_left() {
     site.run(&["source", "remove", "door"]).done();
     sending.join().unwrap();
     let (_, log) = serve.terminate();
-    assert!(!log.contains("goes on after a gap"), "{log}");
+    assert!(!log.contains("continues after a gap"), "{log}");
 }
 
 /// Packets for `blocks` blocks of three seconds each, as bytes of a connection.

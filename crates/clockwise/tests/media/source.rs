@@ -292,7 +292,7 @@ fn a_camera_that_falls_silent_is_called_again() {
     while let Some(wanted) = visit.wanted() {
         visit.does(&wanted, "");
     }
-    says(&site, "waiting", "nothing has come");
+    says(&site, "waiting", "no data from the camera");
     let mut visit = camera.visit();
     visit.plays(&sdp(800));
     send(&mut visit, &packets(5..7, 7));

@@ -1,11 +1,11 @@
-//! The sources of a server: cameras that are pulled from, each by a thread of its own, and the file that remembers
-//! them.
+//! The sources of a server, each with a thread of its own, and the file that remembers them.
 //!
 //! # The file
 //!
-//! JSON, read when the server starts and replaced whole, durably, before a change is answered. It has the cameras'
-//! passwords, as Digest needs them as they are, so only its owner may read it. It is no part of the pool: disks that
-//! are sold or lent must not take passwords along, and a pool that is opened elsewhere must not begin to call cameras.
+//! JSON, read when the server starts. Each change replaces the whole file durably before it is answered. The file
+//! contains the cameras' passwords in clear, because Digest needs them, so only its owner may read it. It is not part
+//! of the pool: disks that are sold or lent must not contain passwords, and a pool that is opened on another host must
+//! not start to pull cameras there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -24,52 +24,52 @@ use crate::archive::archives::Archives;
 use crate::camera::source::{Address, Lower, SourceSpec, Status, Worker};
 use crate::rtsp::tls::Trusted;
 
-/// The most sources of a server: each has a thread.
+/// The largest number of sources of a server. Each has a thread.
 pub const SOURCES_MAX: usize = 1_024;
 
-/// How sources are pulled from.
+/// The settings of all sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourcesConfig {
-    /// Where they are remembered.
+    /// The file that remembers them.
     pub file: PathBuf,
-    /// The rate that is reserved for one that does not say what it needs.
+    /// The rate to reserve if neither the source nor the camera's description states one.
     pub rate: BytesPerSecond,
     /// The size of the blocks of new archives.
     pub block: Bytes,
-    /// A camera from which nothing has come for so long is connected to anew.
+    /// After this time without data from its camera, a source connects again.
     pub timeout: Nanos,
 }
 
-/// Why there is no such source.
+/// Why an operation on sources failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourcesError {
     /// The name is taken.
-    #[error("there is a source {0:?} already")]
+    #[error("source {0:?} already exists")]
     Exists(String),
-    /// There is none of that name.
+    /// No source has that name.
     #[error("there is no source {0:?}")]
     Missing(String),
-    /// No more can be pulled from.
-    #[error("there are {SOURCES_MAX} sources, and no more can be had")]
+    /// There are [`SOURCES_MAX`] sources.
+    #[error("limit of {SOURCES_MAX} sources reached")]
     Many,
     /// The server ends.
     #[error("the server is ending")]
     Ending,
-    /// They cannot be remembered.
-    #[error("sources cannot be kept in {0}: {1}")]
+    /// The file cannot be read or written.
+    #[error("the sources file {0} cannot be read or written: {1}")]
     File(PathBuf, io::Error),
-    /// What is remembered makes no sense.
-    #[error("{0} is no file of sources: {1}")]
+    /// The file is invalid.
+    #[error("{0} is not a valid sources file: {1}")]
     Content(PathBuf, String),
-    /// Memory or threads.
-    #[error("a source cannot be pulled from: {0}")]
+    /// The host has no memory or threads left.
+    #[error("a source cannot be started: {0}")]
     Host(io::Error),
 }
 
-/// A source, as it is remembered.
+/// A source in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+struct SourceRecord {
     name: String,
     url: String,
     volume: String,
@@ -79,113 +79,117 @@ struct Remembered {
     certificates: Option<String>,
 }
 
-impl From<&SourceSpec> for Remembered {
+impl From<&SourceSpec> for SourceRecord {
     fn from(spec: &SourceSpec) -> Self {
-        let plain = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let who = spec.address.credentials().map_or(String::new(), |of| {
-            format!("{}:{}@", plain(&of.user), plain(&of.password))
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let login = spec.address.credentials().map_or(String::new(), |login| {
+            format!("{}:{}@", encode(&login.user), encode(&login.password))
         });
         Self {
             name: spec.name.clone(),
             url: spec
                 .address
                 .shown()
-                .replacen("://", &format!("://{who}"), 1),
+                .replacen("://", &format!("://{login}"), 1),
             volume: spec.volume.clone(),
             udp: spec.lower == Lower::Udp,
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
-            certificates: spec.trusted.as_ref().map(|of| of.pem().to_owned()),
+            certificates: spec
+                .trusted
+                .as_ref()
+                .map(|trusted| trusted.pem().to_owned()),
         }
     }
 }
 
-impl TryFrom<Remembered> for SourceSpec {
+impl TryFrom<SourceRecord> for SourceSpec {
     type Error = String;
 
-    fn try_from(of: Remembered) -> Result<Self, String> {
-        let address = Address::parse(&of.url);
-        let trusted = of.certificates.as_deref().map(Trusted::parse).transpose();
+    fn try_from(record: SourceRecord) -> Result<Self, String> {
+        let address = Address::parse(&record.url);
+        let trusted = record
+            .certificates
+            .as_deref()
+            .map(Trusted::parse)
+            .transpose();
         Ok(Self {
-            address: address.map_err(|error| format!("the URL of {:?}: {error}", of.name))?,
+            address: address
+                .map_err(|error| format!("URL of source {:?}: {error}", record.name))?,
             trusted: trusted
-                .map_err(|error| format!("the certificates of {:?}: {error}", of.name))?,
-            name: of.name,
-            volume: of.volume,
-            lower: if of.udp { Lower::Udp } else { Lower::Tcp },
-            rate: of.rate_bytes_per_second.map(BytesPerSecond),
+                .map_err(|error| format!("certificates of source {:?}: {error}", record.name))?,
+            name: record.name,
+            volume: record.volume,
+            lower: if record.udp { Lower::Udp } else { Lower::Tcp },
+            rate: record.rate_bytes_per_second.map(BytesPerSecond),
         })
     }
 }
 
-/// What a file of sources says.
+/// Parses the file.
 ///
 /// # Errors
-/// When it makes no sense; the text is not repeated, as there are passwords in it.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
-    let remembered: Vec<Remembered> = serde_json::from_slice(bytes)
+/// The place of the error. The text is not repeated, because it contains passwords.
+fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
+    let records: Vec<SourceRecord> = serde_json::from_slice(bytes)
         .map_err(|error| format!("line {}, column {}", error.line(), error.column()))?;
-    let specs: Vec<_> = remembered
+    let specs: Vec<_> = records
         .into_iter()
         .map(SourceSpec::try_from)
         .collect::<Result<_, _>>()?;
     if specs.len() > SOURCES_MAX {
         return Err(format!(
-            "it has {}, and {SOURCES_MAX} are the most",
+            "it has {} sources, more than {SOURCES_MAX}",
             specs.len()
         ));
     }
     let mut names = BTreeSet::new();
     match specs.iter().find(|spec| !names.insert(&spec.name)) {
-        Some(twice) => Err(format!("{:?} is in it twice", twice.name)),
+        Some(twice) => Err(format!("source {:?} is in it twice", twice.name)),
         None => Ok(specs),
     }
 }
 
-/// A file of these sources.
-pub(crate) fn written<'a>(
-    specs: impl Iterator<Item = &'a SourceSpec>,
-) -> serde_json::Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec_pretty(&specs.map(Remembered::from).collect::<Vec<_>>())?;
+/// The content of the file.
+fn encode<'a>(specs: impl Iterator<Item = &'a SourceSpec>) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(&specs.map(SourceRecord::from).collect::<Vec<_>>())?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// Replaces a file, durably, by one that only its owner may read.
+/// Replaces a file durably. Only its owner may read it.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    // What is left of one that was not finished may have other permissions.
-    match std::fs::remove_file(&beside) {
+    let temporary = temporary(path);
+    // A file that an interrupted attempt left may have other permissions.
+    match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    replace_by(&beside, path, bytes).inspect_err(|_| {
-        // Nobody finishes it.
-        let _ = std::fs::remove_file(&beside);
+    replace_by(&temporary, path, bytes).inspect_err(|_| {
+        let _ = std::fs::remove_file(&temporary);
     })
 }
 
-/// What is to be a file of that name.
-fn beside(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// The same, by a file beside it, which stays if that fails.
-fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes `temporary` and renames it to `path`. If that fails, `temporary` may stay.
+fn replace_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(beside)?;
+        .open(temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(beside, path)?;
+    std::fs::rename(temporary, path)?;
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// A source that is pulled from.
+/// A source and its thread.
 struct Running {
     worker: Arc<Worker>,
     thread: JoinHandle<()>,
@@ -201,17 +205,17 @@ struct State {
 pub struct Sources {
     archives: Arc<Archives>,
     config: SourcesConfig,
-    /// Where this server itself is.
+    /// The addresses at which this server listens for RTSP.
     own: Arc<[SocketAddr]>,
     state: Mutex<State>,
 }
 
-/// A source, what it does and has done.
+/// A source and its status.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What is pulled.
+    /// The source, as it was added.
     pub spec: SourceSpec,
-    /// What came of it.
+    /// Its status.
     pub status: Status,
 }
 
@@ -225,10 +229,10 @@ impl Source {
 }
 
 impl Sources {
-    /// Those that are remembered, each pulled from at once; `own` is where this server itself is.
+    /// Starts the sources of the file. `own`: the addresses at which this server listens for RTSP.
     ///
     /// # Errors
-    /// When the file cannot be read or makes no sense, or the host has no threads for them.
+    /// The file cannot be read or is invalid, or the host has no threads left.
     pub fn start(
         archives: Arc<Archives>,
         config: SourcesConfig,
@@ -256,7 +260,7 @@ impl Sources {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whatever is in it runs.
+        // Every source in the map has a thread, also after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,10 +270,10 @@ impl Sources {
         let worker =
             Worker::new(spec, self.config.clone(), archives, own).map_err(SourcesError::Host)?;
         let worker = Arc::new(worker);
-        let pulling = Arc::clone(&worker);
+        let runner = Arc::clone(&worker);
         let thread = std::thread::Builder::new()
             .name("rtsp-source".to_owned())
-            .spawn(move || pulling.run())
+            .spawn(move || runner.run())
             .map_err(SourcesError::Host)?;
         Ok(Running { worker, thread })
     }
@@ -278,26 +282,26 @@ impl Sources {
         &self,
         specs: impl Iterator<Item = &'a SourceSpec>,
     ) -> Result<(), SourcesError> {
-        let bytes = written(specs).map_err(io::Error::from);
-        let kept = bytes.and_then(|bytes| replace(&self.config.file, &bytes));
-        kept.map_err(|error| SourcesError::File(self.config.file.clone(), error))
+        let bytes = encode(specs).map_err(io::Error::from);
+        let saved = bytes.and_then(|bytes| replace(&self.config.file, &bytes));
+        saved.map_err(|error| SourcesError::File(self.config.file.clone(), error))
     }
 
-    /// All of them, by name.
+    /// All sources, by name.
     #[must_use]
     pub fn list(&self) -> Vec<Source> {
         let state = self.state();
         state
             .running
             .values()
-            .map(|of| Source::of(&of.worker))
+            .map(|running| Source::of(&running.worker))
             .collect()
     }
 
-    /// One of them.
+    /// The source of that name.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// [`SourcesError::Missing`].
     pub fn show(&self, name: &str) -> Result<Source, SourcesError> {
         let state = self.state();
         let running = state.running.get(name);
@@ -305,10 +309,10 @@ impl Sources {
         Ok(Source::of(&running.worker))
     }
 
-    /// Remembers one more, and pulls from it.
+    /// Adds a source to the file, and starts it.
     ///
     /// # Errors
-    /// When its name is taken, its volume is not there, or it cannot be remembered.
+    /// The name is taken, the limit is reached, the file cannot be written, or the host has no threads left.
     pub fn add(&self, spec: SourceSpec) -> Result<Source, SourcesError> {
         let mut state = self.state();
         if state.is_ending {
@@ -320,7 +324,7 @@ impl Sources {
         if state.running.len() >= SOURCES_MAX {
             return Err(SourcesError::Many);
         }
-        let others = state.running.values().map(|of| &of.worker.spec);
+        let others = state.running.values().map(|running| &running.worker.spec);
         self.remember(others.chain([&spec]))?;
         let name = spec.name.clone();
         match self.begin(spec) {
@@ -330,22 +334,22 @@ impl Sources {
                 Ok(source)
             }
             Err(error) => {
-                self.remember(state.running.values().map(|of| &of.worker.spec))?;
+                self.remember(state.running.values().map(|running| &running.worker.spec))?;
                 Err(error)
             }
         }
     }
 
-    /// Ends one and forgets it; what it has recorded stays, and is durable then.
+    /// Removes a source from the file, and waits for its end. Its recordings stay, and are durable on return.
     ///
     /// # Errors
-    /// When there is none of that name, or it cannot be forgotten.
+    /// No source has that name, or the file cannot be written.
     pub fn remove(&self, name: &str) -> Result<Source, SourcesError> {
         let mut state = self.state();
         if !state.running.contains_key(name) {
             return Err(SourcesError::Missing(name.to_owned()));
         }
-        let others = state.running.values().map(|of| &of.worker.spec);
+        let others = state.running.values().map(|running| &running.worker.spec);
         self.remember(others.filter(|spec| spec.name != name))?;
         let running = state.running.remove(name);
         drop(state);
@@ -353,31 +357,31 @@ impl Sources {
             running.ok_or_else(|| SourcesError::Missing(name.to_owned()))?;
         worker.stop();
         if thread.join().is_err() {
-            tracing::error!(source = name, "the thread of a source has failed");
+            tracing::error!(source = name, "thread of a source panicked");
         }
         Ok(Source::of(&worker))
     }
 
-    /// Ends all; they are remembered. What they have recorded is durable then.
+    /// Ends all sources. They stay in the file. Their recordings are durable on return.
     pub fn close(&self) {
         let running = {
             let mut state = self.state();
             state.is_ending = true;
             std::mem::take(&mut state.running)
         };
-        for of in running.values() {
-            of.worker.stop();
+        for source in running.values() {
+            source.worker.stop();
         }
-        for (name, of) in running {
-            if of.thread.join().is_err() {
-                tracing::error!(source = name, "the thread of a source has failed");
+        for (name, source) in running {
+            if source.thread.join().is_err() {
+                tracing::error!(source = name, "thread of a source panicked");
             }
         }
     }
 }
 
 impl Drop for Sources {
-    /// Ends all, where a server that could not be started has not.
+    /// Ends all sources of a server that failed to start.
     fn drop(&mut self) {
         self.close();
     }
@@ -396,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_what_was_asked_and_its_owners_alone() {
+    fn file_holds_the_sources_and_only_its_owner_may_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sources.json");
         let spec = SourceSpec {
@@ -414,8 +418,8 @@ mod tests {
             rate: None,
             ..spec.clone()
         };
-        std::fs::write(beside(&path), "left over").unwrap();
-        replace(&path, &written([&spec, &other].into_iter()).unwrap()).unwrap();
+        std::fs::write(temporary(&path), "left over").unwrap();
+        replace(&path, &encode([&spec, &other].into_iter()).unwrap()).unwrap();
         assert_eq!(
             parse(&std::fs::read(&path).unwrap()),
             Ok(vec![spec.clone(), other])
@@ -423,13 +427,13 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        // What cannot be finished leaves nothing behind.
+        // A replacement that fails leaves no temporary file.
         let taken = folder.path().join("taken.json");
         std::fs::create_dir(&taken).unwrap();
         replace(&taken, b"[]").unwrap_err();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-        let twice = written([&spec, &spec].into_iter()).unwrap();
-        assert_eq!(parse(&twice), Err("\"a\" is in it twice".to_owned()));
+        let twice = encode([&spec, &spec].into_iter()).unwrap();
+        assert_eq!(parse(&twice), Err("source \"a\" is in it twice".to_owned()));
         let wrong = parse(b"[{\"name\": \"secret\" }]").unwrap_err();
         assert!(!wrong.contains("secret"), "{wrong}");
     }

@@ -1,4 +1,4 @@
-//! Where a camera is, how packets come from there, and who asks.
+//! The URL of a camera, the login for it, and the transport of its packets.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,24 +9,23 @@ use rtsp_types::Url;
 use super::Credentials;
 use crate::rtsp::connection::volumes;
 
-/// The port of RTSP.
+/// The default port of `rtsp`.
 const PORT: u16 = 554;
 
-/// The port of RTSP by TLS.
+/// The default port of `rtsps`.
 const TLS_PORT: u16 = 322;
 
-/// How packets come from a camera.
+/// The transport of a camera's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lower {
-    /// In the connection.
+    /// Interleaved in the RTSP connection.
     #[default]
     Tcp,
-    /// By UDP.
+    /// RTP over UDP.
     Udp,
 }
 
 impl Lower {
-    /// The other one.
     pub(super) const fn other(self) -> Self {
         match self {
             Self::Tcp => Self::Udp,
@@ -44,7 +43,7 @@ impl fmt::Display for Lower {
     }
 }
 
-/// Where a camera is, and who asks it.
+/// The URL of a camera, without credentials, and the credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     pub(super) url: Url,
@@ -53,47 +52,47 @@ pub struct Address {
     pub(super) credentials: Option<Credentials>,
 }
 
-/// Why a URL is none of a camera.
+/// Why a URL cannot be a camera's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It is no URL. It is not repeated: there may be a password in it.
-    #[error("it is no URL: {0}")]
+    /// The text is not a URL. It is not repeated, because it may contain a password.
+    #[error("not a valid URL: {0}")]
     Syntax(String),
-    /// Another protocol.
-    #[error("its scheme is {0:?}; rtsp and rtsps are what is pulled from")]
+    /// Neither `rtsp` nor `rtsps`.
+    #[error("its scheme is {0:?}; use rtsp or rtsps")]
     Scheme(String),
     /// No host.
-    #[error("it names no host")]
+    #[error("the URL names no host")]
     Host,
-    /// A user or a password that is no text.
-    #[error("its user or password is no text in UTF-8")]
+    /// The user or the password is not UTF-8.
+    #[error("user or password in the URL is not UTF-8")]
     Credentials,
 }
 
-/// Why a URL that a camera names is not gone to.
+/// Why a redirect of a camera is not followed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum RedirectError {
-    /// It is none.
+    /// The URL cannot be a camera's.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// Whoever asked for TLS has it.
-    #[error("{0} is without TLS")]
+    /// From `rtsps` to `rtsp`.
+    #[error("{0} does not use TLS, but the source does")]
     Plain(String),
-    /// By TLS packets come in the connection.
-    #[error("{0} is by TLS, and not by UDP: add the source with that URL and --transport tcp")]
+    /// To `rtsps`, which excludes UDP.
+    #[error("{0} uses TLS, which excludes UDP: add the source with that URL and --transport tcp")]
     Udp(String),
-    /// The password is of another host.
+    /// The password belongs to another host.
     #[error(
-        "{0} asks for a password, and may be somebody else's: add the source with that URL and who you are there"
+        "{0} asks for a password and may be somebody else's: add the source with that URL, and the user and password there"
     )]
     Login(String),
 }
 
 impl Address {
-    /// Where a camera says that what is asked for is, which is reached at `peer`. Who asks is told nobody but that host.
+    /// The address of a redirect by a camera that was reached at `peer`. The credentials are kept only for the same host.
     ///
     /// # Errors
-    /// When it is nowhere that can be gone to.
+    /// See [`RedirectError`].
     pub(super) fn redirected(&self, to: &str, peer: SocketAddr) -> Result<Self, RedirectError> {
         let to = self.url.join(to);
         let to = to.map_err(|error| AddressError::Syntax(error.to_string()))?;
@@ -102,7 +101,7 @@ impl Address {
             return Err(RedirectError::Plain(to.shown().to_owned()));
         }
         let is_host = to.host.eq_ignore_ascii_case(&self.host) || to.host.parse() == Ok(peer.ip());
-        // Another port may be somebody else's, but for one that shows whose it is.
+        // Another port of the host may be another user's service, unless its certificate shows who it is.
         let is_same = is_host && (to.port == self.port || to.is_secure());
         if to.credentials.is_none() && is_same {
             to.credentials.clone_from(&self.credentials);
@@ -110,15 +109,15 @@ impl Address {
         Ok(to)
     }
 
-    /// Whether this server would play something of a volume there.
+    /// True if this server would play a recording of `volume` at this URL.
     pub(super) fn plays(&self, volume: &str) -> bool {
         volumes(self.url.path()).is_some_and(|all| all.iter().any(|of| of == volume))
     }
 
-    /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
+    /// Parses `rtsp://USER:PASSWORD@HOST/PATH`, or the same with `rtsps`.
     ///
     /// # Errors
-    /// When it is no such.
+    /// See [`AddressError`].
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
         let port = match url.scheme() {
@@ -155,19 +154,19 @@ impl Address {
         })
     }
 
-    /// As it may be shown: without who asks.
+    /// The URL without credentials.
     #[must_use]
     pub fn shown(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Whether it is asked by TLS.
+    /// True if the scheme is `rtsps`.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.url.scheme() == "rtsps"
     }
 
-    /// Who asks, if anybody is named.
+    /// The user and password of the URL that was parsed.
     #[must_use]
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirection_takes_no_password_to_another_host() {
+    fn redirect_takes_no_password_to_another_host() {
         let peer = "192.0.2.1:554".parse().unwrap();
         let go = |from: &str, to: &str| Address::parse(from).unwrap().redirected(to, peer);
         let of = |host: &str| format!("rtsp://u:p@{host}/a/b");
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_where_and_who_and_shows_no_password() {
+    fn url_is_parsed_and_shown_without_its_password() {
         let address =
             Address::parse("rtsp://ad%6Din:p%40ss%3A@cam.example:8554/a?b=c&d=1").unwrap();
         assert_eq!(address.shown(), "rtsp://cam.example:8554/a?b=c&d=1");

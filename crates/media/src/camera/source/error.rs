@@ -7,10 +7,11 @@ use engine::stream::PaceError;
 use rtsp_types::Method;
 use sched::units::Nanos;
 
+use super::Lower;
 use super::address::RedirectError;
+use super::answers::may_be_of_transport;
 use super::login::LoginError;
-use super::said::may_be_of_transport;
-use super::{Lower, REDIRECTS_MAX};
+use super::recording::REDIRECTS_MAX;
 use crate::archive::ArchiveError;
 use crate::archive::archives::OpenError;
 use crate::record::RecordError;
@@ -18,72 +19,72 @@ use crate::rtsp::input::InputError;
 use crate::rtsp::receive::ReceiveError;
 use crate::sdp::DescriptionError;
 
-/// Why a source does not record at the moment.
+/// Why a source does not record at the moment. The messages are the `reason` of `source show`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    #[error("it has ended")]
+    #[error("the source was removed, or the server is shutting down")]
     Stopped,
-    #[error("{0} has no address")]
+    #[error("host {0} has no address")]
     NoAddress(String),
-    #[error("the address of {0} is not known: {1}")]
-    Unknown(String, io::Error),
+    #[error("host {0} was not found: {1}")]
+    UnknownHost(String, io::Error),
     #[error("{0} cannot be reached: {1}")]
     Connect(SocketAddr, io::Error),
     #[error("the connection failed: {0}")]
     Socket(#[from] io::Error),
-    #[error("what it says is not understood: {0}")]
+    #[error("message of the camera not understood: {0}")]
     Input(#[from] InputError),
-    #[error("it has not answered within {0}")]
-    Late(Nanos),
-    #[error("it has closed the connection")]
+    #[error("no answer from the camera within {0}")]
+    AnswerTimeout(Nanos),
+    #[error("the camera closed the connection")]
     Closed,
-    #[error("nothing has come from it for {0}")]
+    #[error("no data from the camera for {0}")]
     Silent(Nanos),
-    #[error("nothing has come from it by {by} for {wait}: {other} is tried next", other = .by.other())]
-    SilentBy { by: Lower, wait: Nanos },
-    #[error("the server has failed at what it said, and its log tells where; please report it")]
-    Failed,
-    #[error("it has said that it leaves (RTCP BYE)")]
-    Left,
-    #[error("it has ended the session (TEARDOWN)")]
+    #[error("no packets by {by} for {wait}; trying {other} next", other = .by.other())]
+    TransportSilent { by: Lower, wait: Nanos },
+    #[error("internal error while talking to the camera: please report the panic in the log")]
+    Panicked,
+    #[error("the camera left (RTCP BYE)")]
+    Bye,
+    #[error("the camera ended the session (TEARDOWN)")]
     TornDown,
-    #[error("it has said that what is asked for is elsewhere from now on (REDIRECT)")]
-    SentTo(String),
-    #[error("{0:?} is answered with {1} {2}")]
+    #[error("the camera redirects to another URL (REDIRECT)")]
+    Redirect(String),
+    #[error("{method} was answered with {1} {2}", method = <&str>::from(.0))]
     Status(Method, u16, String),
-    #[error("what is asked for is at another URL, as it says, and that is of no use: {0}")]
-    Redirected(#[from] RedirectError),
-    #[error("it is redirected more than {REDIRECTS_MAX} times")]
-    Redirects,
+    #[error("unusable redirect: {0}")]
+    BadRedirect(#[from] RedirectError),
+    #[error("redirected more than {REDIRECTS_MAX} times")]
+    TooManyRedirects,
     #[error(transparent)]
     Login(#[from] LoginError),
-    #[error("what it describes cannot be recorded: {0}")]
+    #[error("the camera's description cannot be recorded: {0}")]
     Description(#[from] DescriptionError),
     #[error(
-        "it is this server, and plays there what would be recorded in volume {0:?}: its own recording"
+        "the URL plays volume {0:?} of this server, which would record its own recording: choose another volume"
     )]
-    Own(String),
-    #[error("it describes something else than before")]
+    OwnRecording(String),
+    #[error("the camera's tracks or formats have changed; a new recording begins")]
     Changed,
-    #[error("a track of it is called {0:?}, which is no URL")]
+    #[error("the camera calls a track {0:?}, which is not a valid URL")]
     Control(String),
-    #[error("it has chosen a transport that it was not offered")]
+    #[error("the camera chose a transport that was not offered")]
     Transport,
-    #[error("by {by}, {error}; {other} is tried where that stays so, as with --transport {option}",
+    #[error("by {by}: {error}; {other} is tried if this continues, as with --transport {option}",
         other = .by.other(), option = .by.other().to_string().to_lowercase())]
-    NotBy { by: Lower, error: Box<Self> },
-    #[error("no pair of UDP ports could be had: {0}")]
+    TransportRefused { by: Lower, error: Box<Self> },
+    #[error("no free pair of UDP ports: {0}")]
     Ports(io::Error),
     #[error("{0}")]
     Open(#[from] OpenError),
     #[error("{0}")]
     Refused(String),
-    #[error("the recording: {0}")]
+    #[error("the recording failed: {0}")]
     Record(#[from] PaceError),
 }
 
 impl SourceError {
-    /// Whether the other transport may do: this one was refused, or another one was chosen.
+    /// True if the other transport may succeed: this one was refused, or the camera chose another.
     pub(super) fn may_be_of_transport(&self) -> bool {
         match self {
             Self::Transport => true,
@@ -104,7 +105,7 @@ impl From<ReceiveError> for SourceError {
 }
 
 impl From<RecordError> for SourceError {
-    /// What a socket says is of the camera, and ends no recording.
+    /// An error of a socket is the camera's, and does not end the recording.
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Pace(error) => error.into(),

@@ -1,12 +1,14 @@
-//! A session with a camera: its packets into blocks, until something ends it.
+//! A session with a camera, from PLAY to its end: receives packets into blocks, keeps the session alive, and notices
+//! silence.
 
+use std::convert::Infallible;
 use std::os::fd::AsFd;
 
 use engine::clock;
 use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
-use super::camera::{ANSWER_WITHIN, Camera};
+use super::connection::{ANSWER_WITHIN, CameraConnection};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::archive::block::Kind;
 use crate::record::RtpRecorder;
@@ -15,125 +17,127 @@ use crate::rtsp::poll::Wait;
 use crate::rtsp::receive::{Came, ITEMS_AT_A_TIME, Partial, ReceiveError, Stray, Wakes};
 use crate::rtsp::transport::Transport;
 
-/// A session with a camera that was told to send.
+/// A session with a camera to which PLAY was sent.
 pub(super) struct CameraSession<'a> {
     pub(super) worker: &'a Worker,
+    /// The number of the recording.
     pub(super) number: u64,
-    /// When something came last, in the session before.
-    pub(super) gap: Option<Time>,
-    /// How packets are asked for.
+    /// When the last packet of the session before arrived; taken when the first packet of this one does.
+    pub(super) gap_began: Option<Time>,
+    /// The transport that was asked for.
     pub(super) lower: Lower,
-    /// Packets that had come before.
-    pub(super) before: u64,
-    /// Packets that had come before, or have been told of.
-    pub(super) known: u64,
+    /// Packets of the recording before this session.
+    pub(super) packets_before: u64,
+    /// Packets of the recording when the status was updated last.
+    pub(super) packets_noted: u64,
+    /// For each recorded track.
     pub(super) transports: Vec<Option<Transport>>,
     pub(super) back_off: &'a mut BackOff,
-    /// Packets wait in the connection for room.
+    /// True while received bytes wait for a free buffer.
     pub(super) is_behind: bool,
-    /// When it was kept alive last, or told to send.
+    /// When the last keep-alive or PLAY was sent.
     pub(super) kept_alive: Time,
-    /// What came last that is nothing.
+    /// Bytes between packets that belong to none.
     pub(super) stray: Stray,
-    /// Whether there was such, and the log says so.
-    pub(super) is_told_of_stray: bool,
+    pub(super) is_stray_logged: bool,
 }
 
 impl CameraSession<'_> {
-    /// Receives until something ends it.
+    /// Receives until an error ends the session.
     pub(super) fn move_packets(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
-        camera: &mut Camera,
-    ) -> Result<std::convert::Infallible, SourceError> {
+        recorder: &mut RtpRecorder<'_>,
+        camera: &mut CameraConnection,
+    ) -> Result<Infallible, SourceError> {
         let mut partial = None;
         loop {
-            tape.advance()?;
-            let has_room = tape.has_room(self.is_by_udp());
-            let ready = self.sleep(tape, camera, has_room)?;
+            recorder.advance()?;
+            let has_room = recorder.has_room(self.is_by_udp());
+            let ready = self.sleep(recorder, camera, has_room)?;
             if ready.contains(&Wakes::Disks) {
-                tape.writer().drain();
+                recorder.writer().drain();
             }
             if ready.contains(&Wakes::Stop) {
                 return Err(SourceError::Stopped);
             }
-            for of in &ready {
-                if let Wakes::Track(track, kind) = of {
+            for wake in &ready {
+                if let Wakes::Track(track, kind) = wake {
                     camera
                         .receiver()
-                        .udp(tape, &self.transports, *track, *kind)?;
+                        .udp(recorder, &self.transports, *track, *kind)?;
                 }
             }
             let received = match ready.contains(&Wakes::Socket) {
-                true => self.receive(tape, camera, &mut partial),
+                true => self.receive(recorder, camera, &mut partial),
                 false => Ok(()),
             };
-            self.note(tape);
+            self.update_status(recorder);
             received?;
             if has_room && !self.is_behind {
-                camera.report(tape, &self.transports, clock::now());
+                camera.report(recorder, &self.transports, clock::now());
             }
             let is_quiet = !ready.iter().any(Wakes::is_of_packets);
-            let over_at = self.over_at(tape, has_room);
-            if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
-                return Err(SourceError::Left);
+            let bye_at = self.bye_at(recorder, has_room);
+            if is_quiet && bye_at.is_some_and(|at| clock::now() >= at) {
+                return Err(SourceError::Bye);
             }
-            // Who waits for a buffer is not listened to.
             if !has_room || self.is_behind {
-                camera.waits();
+                camera.extend_deadlines();
             }
-            self.keep_time(tape, camera)?;
+            self.keep_time(recorder, camera)?;
         }
     }
 
-    /// Receives what lies in its sockets when it has ended: nothing of it comes in the next one's. Why it has ended then.
+    /// Receives what is left in the sockets after the session has ended, because the next session has other sockets.
+    /// Returns why the session ended.
     pub(super) fn receive_rest(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
-        camera: &mut Camera,
+        recorder: &mut RtpRecorder<'_>,
+        camera: &mut CameraConnection,
         error: SourceError,
     ) -> SourceError {
         if let SourceError::Record(_) = error {
             return error;
         }
-        tape.cut();
+        recorder.cut();
         let stops = [self.worker.stop.as_fd()];
-        let rest = camera.receiver().rest(tape, &self.transports, &stops);
-        self.note(tape);
+        let rest = camera.receiver().rest(recorder, &self.transports, &stops);
+        self.update_status(recorder);
         match rest {
             Ok(()) => error,
             Err(failed) => failed.into(),
         }
     }
 
+    /// Sleeps until a socket or the disks are ready, or a time limit is due.
     fn sleep(
         &self,
-        tape: &RtpRecorder<'_>,
-        camera: &Camera,
+        recorder: &RtpRecorder<'_>,
+        camera: &CameraConnection,
         has_room: bool,
     ) -> Result<Vec<Wakes>, SourceError> {
         let mut wait = Wait::new();
         wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
-        wait.readable(tape.writer().event(), Wakes::Disks);
-        wait.readable(tape.writer().memory_event(), Wakes::Disks);
+        wait.readable(recorder.writer().event(), Wakes::Disks);
+        wait.readable(recorder.writer().memory_event(), Wakes::Disks);
         if has_room || self.is_by_udp() {
             camera.link().hear(&mut wait, Wakes::Socket);
         }
-        // It may have been read already.
+        // Bytes that were read already do not make the socket readable.
         if self.is_behind && has_room {
             wait.at_once(Wakes::Socket);
         }
         for (track, transport) in self.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
                 && has_room
-                && !tape.is_receiving()
+                && !recorder.is_receiving()
             {
                 wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
             }
         }
-        let silent = camera.heard.saturating_add(self.silence());
-        let due = camera.answers_by().or(self.keep_alive_at(camera));
+        let silent_at = camera.heard.saturating_add(self.silence());
+        let due = camera.answer_due().or(self.keep_alive_at(camera));
         let report_at = match has_room && !self.is_behind {
             true => camera.reports_at(),
             false => Some(Time::MAX),
@@ -141,72 +145,74 @@ impl CameraSession<'_> {
         if report_at.is_none() {
             wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
         }
-        let next = tape.writer().next_at();
-        let until = [next, due, report_at, self.over_at(tape, has_room)]
+        let next = recorder.writer().next_at();
+        let until = [next, due, report_at, self.bye_at(recorder, has_room)]
             .into_iter()
             .flatten();
-        let until = until.fold(silent, Time::min);
-        Ok(wait.sleep(tape.writer().arm(), Some(until))?)
+        let until = until.fold(silent_at, Time::min);
+        Ok(wait.sleep(recorder.writer().arm(), Some(until))?)
     }
 
-    /// Whether something may come by UDP, whatever it was asked for.
+    /// True if any track arrives by UDP. The camera may have chosen another transport than was asked for.
     fn is_by_udp(&self) -> bool {
         let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
         self.transports.iter().any(is_udp)
     }
 
-    /// Whether packets have come.
-    pub(super) fn has_come(&self) -> bool {
-        self.known > self.before
+    /// True if packets have arrived in this session.
+    pub(super) fn has_packets(&self) -> bool {
+        self.packets_noted > self.packets_before
     }
 
-    /// How long nothing may come. The first packet comes soon by UDP, unless something on the way lets none through.
+    /// Time without data after which the session ends. By UDP the first packet arrives soon or is blocked by a firewall,
+    /// so the limit is short until UDP has worked once.
     fn silence(&self) -> Nanos {
         let timeout = self.worker.config.timeout;
-        match self.is_by_udp() && !self.has_come() && !self.worker.habits().is_proven() {
+        match self.is_by_udp() && !self.has_packets() && !self.worker.fallbacks().is_proven() {
             true => timeout.min(ANSWER_WITHIN),
             false => timeout,
         }
     }
 
-    /// When it has left, as far as it says; not while something of it waits to be received.
-    fn over_at(&self, tape: &RtpRecorder<'_>, has_room: bool) -> Option<Time> {
-        tape.over_at()
-            .filter(|_| has_room && !self.is_behind && !tape.is_receiving())
+    /// When the session ends because of RTCP BYE; `None` while data waits to be received.
+    fn bye_at(&self, recorder: &RtpRecorder<'_>, has_room: bool) -> Option<Time> {
+        recorder
+            .over_at()
+            .filter(|_| has_room && !self.is_behind && !recorder.is_receiving())
     }
 
-    /// Receives what has come in the connection.
+    /// Receives from the connection: packets, answers and requests.
     fn receive(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
-        camera: &mut Camera,
+        recorder: &mut RtpRecorder<'_>,
+        camera: &mut CameraConnection,
         partial: &mut Option<Partial>,
     ) -> Result<(), SourceError> {
         let mut items = ITEMS_AT_A_TIME;
         loop {
             let mut receiver = camera.receiver();
-            let mut came = receiver.search(tape, &self.transports, &mut self.stray)?;
+            let mut came = receiver.search(recorder, &self.transports, &mut self.stray)?;
             if came.is_none() {
-                came = match receiver.between(tape, &self.transports, partial, &mut items) {
-                    // Some send what is nothing between their packets.
+                came = match receiver.between(recorder, &self.transports, partial, &mut items) {
+                    // Some cameras send bytes between packets that belong to none.
                     Err(ReceiveError::Input(InputError::Syntax | InputError::Tls)) => {
-                        receiver.pass_stray(tape, &mut self.stray)?;
+                        receiver.pass_stray(recorder, &mut self.stray)?;
                         None
                     }
                     came => Some(came?),
                 };
-                if came.is_none() && !std::mem::replace(&mut self.is_told_of_stray, true) {
+                if came.is_none() && !std::mem::replace(&mut self.is_stray_logged, true) {
                     let (spec, camera) = (&self.worker.spec, self.worker.spec.address.shown());
-                    tracing::warn!(source = %spec.name, %camera, "what comes between the packets of a source is no RTSP, and is passed over");
+                    tracing::warn!(source = %spec.name, %camera, "source sends bytes between packets that are not RTSP; they are skipped");
                 }
             }
             match came {
                 None => {}
-                Some(Came::Response(said)) => {
-                    camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
+                Some(Came::Response(answer)) => {
+                    camera.take_answer(*answer, &mut self.worker.waiter(Some(recorder)))?;
                 }
                 Some(Came::Request(request)) => {
-                    camera.is_asked(&request, &mut self.worker.meanwhile(Some(tape)))?;
+                    camera.answer_request(&request, &mut self.worker.waiter(Some(recorder)))?;
                 }
                 Some(came @ (Came::Nothing | Came::NoRoom | Came::More)) => {
                     self.is_behind = !matches!(came, Came::Nothing);
@@ -217,75 +223,76 @@ impl CameraSession<'_> {
         }
     }
 
-    /// Tells of what has come.
-    fn note(&mut self, tape: &RtpRecorder<'_>) {
-        let tally = tape.tally();
-        let mut now = self.worker.now();
-        now.tally = tally;
-        if tally.packets == self.known {
+    /// Copies the counts into the status. With the first packet of a session the source is recording.
+    fn update_status(&mut self, recorder: &RtpRecorder<'_>) {
+        let tally = recorder.tally();
+        let mut status = self.worker.status_mut();
+        status.tally = tally;
+        if tally.packets == self.packets_noted {
             return;
         }
-        self.known = tally.packets;
-        if now.state == State::Recording {
+        self.packets_noted = tally.packets;
+        if status.state == State::Recording {
             return;
         }
-        now.state = State::Recording;
-        now.reason = {
-            let mut habits = self.worker.habits();
-            habits.proves();
-            habits.otherwise()
+        status.state = State::Recording;
+        status.reason = {
+            let mut fallbacks = self.worker.fallbacks();
+            fallbacks.packets_arrived();
+            fallbacks.reason()
         };
         *self.back_off = BackOff::new();
         let (source, recording) = (&self.worker.spec.name, self.number);
-        let gap = self.gap.take().zip(tape.heard());
+        let gap = self.gap_began.take().zip(recorder.heard());
         match gap.map(|(from, to)| to.saturating_since(from)) {
             None => {
-                now.recording = Some(recording);
-                (now.gaps, now.gap_ns) = (0, 0);
-                tracing::info!(%source, volume = self.worker.spec.volume, recording, "a recording of a source begins");
+                status.recording = Some(recording);
+                (status.gaps, status.gap_ns) = (0, 0);
+                tracing::info!(%source, volume = self.worker.spec.volume, recording, "recording of a source begins");
             }
             Some(gap) => {
-                now.gaps += 1;
-                now.gap_ns = now.gap_ns.saturating_add(gap.get());
-                tracing::warn!(%source, recording, %gap, "a recording of a source goes on after a gap");
+                status.gaps += 1;
+                status.gap_ns = status.gap_ns.saturating_add(gap.get());
+                tracing::warn!(%source, recording, %gap, "recording of a source continues after a gap");
             }
         }
     }
 
-    /// When the session is to be kept alive; not before what has been said is taken: packets are received meanwhile.
-    fn keep_alive_at(&self, camera: &Camera) -> Option<Time> {
-        // Its timeout may be another one since: the answer to PLAY may be the only one that says it.
+    /// When the next keep-alive is due; `None` while the camera has not taken all that was sent to it, because writing
+    /// more would block the reception of packets.
+    fn keep_alive_at(&self, camera: &CameraConnection) -> Option<Time> {
+        // The interval may have changed since: some cameras state the timeout in the answer to PLAY alone.
         let at = self.kept_alive.saturating_add(camera.keep_alive_interval());
         camera.reports_at().map(|_| at)
     }
 
-    /// Keeps the session alive, and looks whether the camera is.
+    /// Ends a silent session, handles a missing answer, and sends the keep-alive if it is due.
     fn keep_time(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
-        camera: &mut Camera,
+        recorder: &mut RtpRecorder<'_>,
+        camera: &mut CameraConnection,
     ) -> Result<(), SourceError> {
         let now = clock::now();
         let silence = self.silence();
         if now >= camera.heard.saturating_add(silence) {
-            let is_known = self.has_come() || self.worker.habits().is_proven();
-            return Err(match is_known || camera.is_secure() {
+            let is_proven = self.has_packets() || self.worker.fallbacks().is_proven();
+            return Err(match is_proven || camera.is_secure() {
                 true => SourceError::Silent(silence),
-                false => SourceError::SilentBy {
+                false => SourceError::TransportSilent {
                     by: self.lower,
                     wait: silence,
                 },
             });
         }
-        if let Some(until) = camera.answers_by() {
-            let mut meanwhile = self.worker.meanwhile(Some(tape));
+        if let Some(until) = camera.answer_due() {
+            let mut waiter = self.worker.waiter(Some(recorder));
             return match now < until {
                 true => Ok(()),
-                false => camera.goes_without_answer(self.has_come(), &mut meanwhile),
+                false => camera.answer_missing(self.has_packets(), &mut waiter),
             };
         }
         if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
-            camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
+            camera.keep_alive(&mut self.worker.waiter(Some(recorder)))?;
             self.kept_alive = now;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A connection to a camera, as its client: what is asked of it, and what it answers.
+//! A connection to a camera, as an RTSP client: OPTIONS, DESCRIBE, SETUP, PLAY, keep-alive, TEARDOWN.
 
 mod exchange;
 
@@ -10,11 +10,11 @@ use rtsp_types::{Method, Response};
 use sched::units::{Nanos, Time};
 
 use super::address::RedirectError;
-use super::alive::KeepAlive;
+use super::answers::{base_url, channels, chosen, control_url, is_refusal, ports, redirect};
+use super::connect::{Waiter, connect, resolve};
+use super::keep_alive::{FirstMethod, KeepAlive};
 use super::login::Login;
-use super::own::is_own;
-use super::reach::{Meanwhile, connected, resolve};
-use super::said::{based, channels, chosen, elsewhere, named, ports, refuses};
+use super::own_host::is_own;
 use super::{Address, Lower, SourceError};
 use crate::record::RtpRecorder;
 use crate::rtsp::input::Input;
@@ -24,70 +24,72 @@ use crate::rtsp::reports::Reports;
 use crate::rtsp::tls::{self, Trusted};
 use crate::rtsp::transport::{Transport, are_free};
 use crate::sdp::Description;
-use exchange::Asked;
+use exchange::PendingRequest;
 
-/// How long a camera may take for anything that it is asked.
+/// Limit for a lookup, a connect, and each answer of a camera.
 pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// The session's timeout where the camera does not say one (RFC 2326, section 12.37).
+/// The session's timeout if the camera states none (RFC 2326, section 12.37).
 const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
 
-/// An answer, with its body.
-pub(super) type Said = Response<Vec<u8>>;
+/// An answer with its body.
+pub(super) type Answer = Response<Vec<u8>>;
 
-/// What a camera shows.
-pub(super) enum Shows {
-    /// What it has.
+/// The answer to DESCRIBE.
+pub(super) enum Described {
     Tracks(Box<Description>),
-    /// What is at this URL.
-    Elsewhere(String),
+    /// The URL of a redirect, which may be relative.
+    Redirect(String),
 }
 
-/// A camera that is connected to.
-pub(super) struct Camera {
+/// A connection to a camera. At most one request is pending.
+pub(super) struct CameraConnection {
     link: Link,
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
+    /// When data arrived last, by any transport.
     pub(super) heard: Time,
+    /// CSeq of the last request.
     number: u32,
-    /// What is asked for, and who asks.
     address: Address,
     login: Login,
+    /// The session's identifier.
     session: Option<String>,
+    /// The session's timeout.
     timeout: Nanos,
     keep_alive: KeepAlive,
-    asked: Option<Asked>,
-    /// What was asked up to this number and has not been answered is not waited for.
+    pending: Option<PendingRequest>,
+    /// Late answers to requests up to this CSeq are ignored.
     given_up: u32,
-    /// Something that was asked has been answered.
+    /// The camera has answered a request, so it speaks RTSP.
     is_understood: bool,
-    /// What the tracks that are set up are called.
+    /// The URLs of the tracks that are set up.
     tracks: Vec<String>,
-    /// What it is told of its packets.
+    /// The receiver reports for the camera.
     reports: Reports,
-    /// What the presentation is called, and what its tracks' names are relative to.
+    /// The URL of the presentation, and the base of its tracks' URLs.
     base: String,
 }
 
-impl Camera {
-    /// Whether it is who listens at one of these, of this host's.
+impl CameraConnection {
+    /// True if the peer is this server, which listens at these addresses.
     pub(super) fn is_at(&self, listening: &[SocketAddr]) -> bool {
         is_own(self.peer, listening)
     }
 
-    /// Connects.
+    /// Connects to the first address of the camera's host that accepts.
     ///
     /// # Errors
-    /// When it cannot be reached.
+    /// None does, or the host has no address.
     pub(super) fn connect(
         address: &Address,
         trusted: Option<&Trusted>,
-        meanwhile: &mut Meanwhile<'_, '_>,
+        waiter: &mut Waiter<'_, '_>,
     ) -> Result<Self, SourceError> {
         let mut last = SourceError::NoAddress(address.host.clone());
-        for peer in resolve(address, meanwhile)? {
-            match connected(peer, meanwhile) {
+        for peer in resolve(address, waiter)? {
+            match connect(peer, waiter) {
                 Ok(socket) => return Self::new(address, trusted, socket, peer),
                 Err(error @ SourceError::Connect(..)) => last = error,
                 Err(error) => return Err(error),
@@ -119,8 +121,8 @@ impl Camera {
             login: Login::new(address.credentials.clone()),
             session: None,
             timeout: TIMEOUT_DEFAULT,
-            keep_alive: KeepAlive::new("", false),
-            asked: None,
+            keep_alive: KeepAlive::new("", FirstMethod::Listed),
+            pending: None,
             given_up: 0,
             is_understood: false,
             tracks: Vec::new(),
@@ -129,10 +131,10 @@ impl Camera {
         })
     }
 
-    /// Where it says that what is asked of it is.
+    /// The address of a redirect by this camera.
     ///
     /// # Errors
-    /// When it is nowhere that can be gone to.
+    /// The redirect must not be followed.
     pub(super) fn redirected(&self, to: &str) -> Result<Address, RedirectError> {
         self.address.redirected(to, self.peer)
     }
@@ -149,63 +151,66 @@ impl Camera {
         }
     }
 
-    /// Whether it is asked by TLS.
+    /// True if the connection uses TLS.
     pub(super) fn is_secure(&self) -> bool {
         self.link.is_secure()
     }
 
-    /// What it can be asked for, and what it shows. It is kept alive otherwise than it says where that has not done
-    /// (`keeps_otherwise`).
+    /// Sends OPTIONS and DESCRIBE. The keep-alive will begin with the method `first`.
     ///
     /// # Errors
-    /// When it says no, or something that cannot be recorded.
+    /// The camera refuses, or its description cannot be recorded.
     pub(super) fn describe(
         &mut self,
-        keeps_otherwise: bool,
-        meanwhile: &mut Meanwhile<'_, '_>,
-    ) -> Result<Shows, SourceError> {
+        first: FirstMethod,
+        waiter: &mut Waiter<'_, '_>,
+    ) -> Result<Described, SourceError> {
         let uri = self.address.url.as_str().to_owned();
         // A camera that refuses OPTIONS may still answer DESCRIBE.
-        let options = self.ask(Method::Options, &uri, Vec::new(), meanwhile)?;
-        let can = options.header(&PUBLIC).map_or("", |public| public.as_str());
-        self.keep_alive = KeepAlive::new(can, keeps_otherwise);
+        let options = self.ask(Method::Options, &uri, Vec::new(), waiter)?;
+        let public = options.header(&PUBLIC).map_or("", |public| public.as_str());
+        self.keep_alive = KeepAlive::new(public, first);
         let accept = vec![(ACCEPT, "application/sdp".to_owned())];
-        let said = self.ask(Method::Describe, &uri, accept, meanwhile)?;
-        if let Some(to) = elsewhere(&said) {
-            return Ok(Shows::Elsewhere(to.to_owned()));
+        let answer = self.ask(Method::Describe, &uri, accept, waiter)?;
+        if let Some(to) = redirect(&answer) {
+            return Ok(Described::Redirect(to.to_owned()));
         }
-        let mut bases = [CONTENT_BASE, CONTENT_LOCATION].into_iter();
-        let base = bases.find_map(|name| based(said.header(&name)?.as_str(), &self.address.url));
+        let mut headers = [CONTENT_BASE, CONTENT_LOCATION].into_iter();
+        let base =
+            headers.find_map(|name| base_url(answer.header(&name)?.as_str(), &self.address.url));
         if let Some(base) = base {
             self.base = base;
         }
-        let description = Description::of_camera(said.body(), self.link.is_secure())?;
-        Ok(Shows::Tracks(Box::new(description)))
+        let description = Description::of_camera(answer.body(), self.link.is_secure())?;
+        Ok(Described::Tracks(Box::new(description)))
     }
 
-    /// A transport for each track but those that it refuses: a microphone that is off ends no picture.
+    /// Sends SETUP for each track. Returns `None` for a track that the camera refuses: a microphone that is off must not
+    /// prevent the recording of the picture.
     ///
     /// # Errors
-    /// When it has none that can be had.
+    /// The main track is refused, or SETUP of any track fails for another reason.
     pub(super) fn set_up(
         &mut self,
         description: &Description,
         lower: Lower,
-        meanwhile: &mut Meanwhile<'_, '_>,
+        waiter: &mut Waiter<'_, '_>,
     ) -> Result<Vec<Option<Transport>>, SourceError> {
         let mut transports = Vec::new();
         self.tracks.clear();
         for (number, track) in description.tracks().iter().enumerate() {
-            let uri = named(&self.base, track.control.as_deref());
+            let uri = control_url(&self.base, track.control.as_deref());
             let transport = match lower {
-                Lower::Tcp => self.set_up_tcp(&transports, &uri, meanwhile),
-                Lower::Udp => self.set_up_udp(&uri, meanwhile),
+                Lower::Tcp => self.set_up_tcp(&transports, &uri, waiter),
+                Lower::Udp => self.set_up_udp(&uri, waiter),
             };
             let is_main = number == description.main_track();
             transports.push(match transport {
-                Err(error @ SourceError::Status(_, status, _)) if !is_main && refuses(status) => {
+                Err(error @ SourceError::Status(_, status, _))
+                    if !is_main && is_refusal(status) =>
+                {
                     let url = self.address.url.as_str();
-                    tracing::warn!(camera = %url, track = number, %error, "a track of a source is refused, and nothing of it is recorded");
+                    tracing::warn!(camera = %url, track = number, %error, "camera refuses a track; recording the others");
                     None
                 }
                 transport => {
@@ -222,19 +227,19 @@ impl Camera {
         &mut self,
         others: &[Option<Transport>],
         uri: &str,
-        meanwhile: &mut Meanwhile<'_, '_>,
+        waiter: &mut Waiter<'_, '_>,
     ) -> Result<Transport, SourceError> {
-        // There are no more than 16 tracks.
+        // Fits: a description has at most 16 tracks.
         let first = 2 * others.len() as u8;
         let offered = (first, first + 1);
         let offered = Transport::free_channels(offered, others).unwrap_or(offered);
-        let asked = format!(
+        let value = format!(
             "RTP/AVP/TCP;unicast;interleaved={}-{}",
             offered.0, offered.1
         );
-        let said = self.ask(Method::Setup, uri, vec![(TRANSPORT, asked)], meanwhile)?;
-        // Two tracks in one channel could not be told apart: one that names those of another has not looked.
-        let (rtp, rtcp) = match channels(&chosen(&said)?, offered)? {
+        let answer = self.ask(Method::Setup, uri, vec![(TRANSPORT, value)], waiter)?;
+        // Some cameras state the channels of another track, but use those offered.
+        let (rtp, rtcp) = match channels(&chosen(&answer)?, offered)? {
             chosen if are_free(chosen, others) => chosen,
             _ => offered,
         };
@@ -244,13 +249,13 @@ impl Camera {
     fn set_up_udp(
         &mut self,
         uri: &str,
-        meanwhile: &mut Meanwhile<'_, '_>,
+        waiter: &mut Waiter<'_, '_>,
     ) -> Result<Transport, SourceError> {
         let pair = Transport::pair(self.local.ip()).map_err(SourceError::Ports)?;
         let offered = (pair.0.local_addr()?.port(), pair.1.local_addr()?.port());
-        let asked = format!("RTP/AVP;unicast;client_port={}-{}", offered.0, offered.1);
-        let said = self.ask(Method::Setup, uri, vec![(TRANSPORT, asked)], meanwhile)?;
-        let chosen = chosen(&said)?;
+        let value = format!("RTP/AVP;unicast;client_port={}-{}", offered.0, offered.1);
+        let answer = self.ask(Method::Setup, uri, vec![(TRANSPORT, value)], waiter)?;
+        let chosen = chosen(&answer)?;
         if chosen.interleaved.is_some() {
             let (rtp, rtcp) = channels(&chosen, (0, 1))?;
             return Ok(Transport::Interleaved { rtp, rtcp });
@@ -262,70 +267,66 @@ impl Camera {
         Ok(transport)
     }
 
-    /// Asks it to send; the answer comes among the packets.
+    /// Sends PLAY. The answer arrives among the packets.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// The request cannot be sent.
     pub(super) fn play(
         &mut self,
         description: &Description,
-        meanwhile: &mut Meanwhile<'_, '_>,
+        waiter: &mut Waiter<'_, '_>,
     ) -> Result<(), SourceError> {
-        let uri = named(&self.base, description.control());
+        let uri = control_url(&self.base, description.control());
         self.heard = clock::now();
         self.reports = Reports::new(self.heard);
-        self.send(Asked::new(Method::Play, uri, Vec::new()), meanwhile)
+        self.send(PendingRequest::new(Method::Play, uri, Vec::new()), waiter)
     }
 
-    /// When there is something to tell it of its packets; `None`: when it takes the rest of what it has been told.
+    /// When the next receiver report is due; `None` while the camera has not taken all of the last one.
     pub(super) fn reports_at(&self) -> Option<Time> {
         self.reports.next_at()
     }
 
-    /// Tells it how well its packets come, if that is due and as far as it listens.
+    /// Sends receiver reports if they are due, as far as the camera takes them without blocking.
     pub(super) fn report(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         now: Time,
     ) {
-        self.reports.send(&mut self.link, tape, transports, now);
+        self.reports.send(&mut self.link, recorder, transports, now);
     }
 
-    /// Tells it that somebody is still there; the answer comes among the packets.
+    /// Sends a keep-alive. The answer arrives among the packets.
     ///
     /// # Errors
-    /// When it cannot be told.
-    pub(super) fn keep_alive(
-        &mut self,
-        meanwhile: &mut Meanwhile<'_, '_>,
-    ) -> Result<(), SourceError> {
+    /// The request cannot be sent.
+    pub(super) fn keep_alive(&mut self, waiter: &mut Waiter<'_, '_>) -> Result<(), SourceError> {
         let method = self.keep_alive.next();
-        let asked = Asked::new(method, self.base.clone(), Vec::new());
-        self.send(asked.that_keeps_alive(), meanwhile)
+        let request = PendingRequest::new(method, self.base.clone(), Vec::new());
+        self.send(request.as_keep_alive(), waiter)
     }
 
-    /// Whether that has been done.
+    /// True if a keep-alive was sent in this connection.
     pub(super) fn is_kept_alive(&self) -> bool {
         self.keep_alive.is_tried()
     }
 
-    /// How long its session lasts without.
+    /// Duration of the session without a keep-alive.
     pub(super) fn timeout(&self) -> Nanos {
         self.timeout
     }
 
-    /// How often it is kept alive.
     pub(super) fn keep_alive_interval(&self) -> Nanos {
         Nanos(self.timeout.get() / 2)
     }
 
-    /// Says good-bye, as far as it listens.
+    /// Sends TEARDOWN without waiting, if there is a session.
     pub(super) fn tear_down(&mut self) {
         if self.session.is_some() {
             let uri = self.base.clone();
             if let Ok((bytes, _)) = self.request(&Method::Teardown, &uri, &[]) {
-                // One that does not take it will find out.
+                // A camera that does not read it notices the end of the connection.
                 let _ = self.link.write(&bytes);
             }
             self.session = None;
@@ -333,8 +334,8 @@ impl Camera {
     }
 }
 
-impl Drop for Camera {
-    /// One that is asked for nothing more need not keep what it has for us.
+impl Drop for CameraConnection {
+    /// Frees the session in the camera.
     fn drop(&mut self) {
         self.tear_down();
     }

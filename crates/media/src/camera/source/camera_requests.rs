@@ -1,42 +1,43 @@
-//! What a camera asks for in the connection, and what it is answered: either side may ask (RFC 2326, section 10).
+//! Requests that a camera sends in the connection. Either side may send requests (RFC 2326, section 10), and some
+//! cameras hang up if theirs are not answered.
 
 use rtsp_types::headers::{ALLOW, CSEQ, LOCATION, PUBLIC, SESSION};
 use rtsp_types::{Method, Request, Response, StatusCode, Version};
 
 use super::SourceError;
 
-/// What it may ask for.
+/// The methods that are understood.
 const METHODS: &str = "OPTIONS, GET_PARAMETER, SET_PARAMETER, REDIRECT, TEARDOWN";
 
-/// The answer to a request, and why the session ends with it, if it does.
-pub(super) fn answered(request: &Request<Vec<u8>>) -> (Response<Vec<u8>>, Option<SourceError>) {
-    let (mut status, mut ends) = (StatusCode::Ok, None);
+/// The answer to a request, and the error that ends the session after it, if any.
+pub(super) fn answer(request: &Request<Vec<u8>>) -> (Response<Vec<u8>>, Option<SourceError>) {
+    let (mut status, mut end) = (StatusCode::Ok, None);
     match request.method() {
         Method::Options => {}
-        // Without a body it asks whether somebody is there.
+        // Without a body these are keep-alives.
         Method::GetParameter | Method::SetParameter if request.body().is_empty() => {}
         Method::GetParameter | Method::SetParameter => status = StatusCode::ParameterNotUnderstood,
-        Method::Teardown => ends = Some(SourceError::TornDown),
+        Method::Teardown => end = Some(SourceError::TornDown),
         Method::Redirect => {
             let to = request.header(&LOCATION).map(|to| to.as_str().trim());
             let to = to.filter(|to| !to.is_empty()).map(str::to_owned);
-            ends = Some(to.map_or(SourceError::TornDown, SourceError::SentTo));
+            end = Some(to.map_or(SourceError::TornDown, SourceError::Redirect));
         }
         _ => status = StatusCode::NotImplemented,
     }
-    let mut said = Response::builder(Version::V1_0, status);
+    let mut answer = Response::builder(Version::V1_0, status);
     if status == StatusCode::NotImplemented {
-        said = said.header(ALLOW, METHODS);
+        answer = answer.header(ALLOW, METHODS);
     }
     if *request.method() == Method::Options {
-        said = said.header(PUBLIC, METHODS);
+        answer = answer.header(PUBLIC, METHODS);
     }
     for name in [CSEQ, SESSION] {
         if let Some(value) = request.header(&name) {
-            said = said.header(name, value.as_str());
+            answer = answer.header(name, value.as_str());
         }
     }
-    (said.build(Vec::new()), ends)
+    (answer.build(Vec::new()), end)
 }
 
 #[cfg(test)]
@@ -45,8 +46,8 @@ mod tests {
     use crate::rtsp::input::{Input, Next};
 
     #[test]
-    fn what_a_camera_asks_for_is_answered() {
-        let answer = |head: &str, body: &str| {
+    fn request_of_a_camera_is_answered() {
+        let check = |head: &str, body: &str| {
             let mut input = Input::default();
             let length = body.len();
             let text = format!(
@@ -56,12 +57,12 @@ mod tests {
             let Next::Request(request) = input.next_item().unwrap() else {
                 panic!("{head} is no request");
             };
-            let (said, ends) = answered(&request);
-            assert_eq!(said.header(&CSEQ).unwrap(), "77");
-            assert_eq!(said.header(&SESSION).unwrap(), "12");
-            let is_listed = said.header(&PUBLIC).is_some();
+            let (answer, end) = answer(&request);
+            assert_eq!(answer.header(&CSEQ).unwrap(), "77");
+            assert_eq!(answer.header(&SESSION).unwrap(), "12");
+            let is_listed = answer.header(&PUBLIC).is_some();
             assert_eq!(is_listed, head.starts_with("OPTIONS"), "{head}");
-            (u16::from(said.status()), ends.is_some())
+            (u16::from(answer.status()), end.is_some())
         };
         for (head, body, status, ends) in [
             ("OPTIONS *", "", 200, false),
@@ -76,23 +77,23 @@ mod tests {
             ("TEARDOWN rtsp://h/a", "", 200, true),
             ("REDIRECT rtsp://h/a", "", 200, true),
         ] {
-            assert_eq!(answer(head, body), (status, ends), "{head}");
+            assert_eq!(check(head, body), (status, ends), "{head}");
         }
     }
 
     #[test]
-    fn a_redirection_names_where_to_unless_it_does_not() {
-        let sent = |location: Option<&str>| {
+    fn redirect_without_a_location_is_a_teardown() {
+        let end = |location: Option<&str>| {
             let mut request = Request::builder(Method::Redirect, Version::V1_0);
             if let Some(to) = location {
                 request = request.header(LOCATION, to);
             }
-            answered(&request.build(Vec::new())).1
+            answer(&request.build(Vec::new())).1
         };
         assert!(
-            matches!(sent(Some(" rtsp://h/b ")), Some(SourceError::SentTo(to)) if to == "rtsp://h/b")
+            matches!(end(Some(" rtsp://h/b ")), Some(SourceError::Redirect(to)) if to == "rtsp://h/b")
         );
-        assert!(matches!(sent(Some(" ")), Some(SourceError::TornDown)));
-        assert!(matches!(sent(None), Some(SourceError::TornDown)));
+        assert!(matches!(end(Some(" ")), Some(SourceError::TornDown)));
+        assert!(matches!(end(None), Some(SourceError::TornDown)));
     }
 }

@@ -1,5 +1,5 @@
-//! A camera is reached: its addresses are found and it is connected to. Whoever waits for that, or for anything of a camera,
-//! ends at once when the source does, and what is recorded goes on to the disks meanwhile.
+//! Name lookup and TCP connect, and the wait that all of a source's work uses: it ends at once when the source is
+//! stopped, and writes blocks of the recording to the disks meanwhile.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,74 +13,77 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sched::units::Time;
 
-use super::camera::ANSWER_WITHIN;
+use super::connection::ANSWER_WITHIN;
 use super::{Address, SourceError};
 use crate::record::RtpRecorder;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 
-/// Who waits for a camera, and what goes on meanwhile.
-pub(super) struct Meanwhile<'w, 's> {
-    /// Signalled when the source ends.
+/// Waits for a camera.
+pub(super) struct Waiter<'w, 's> {
+    /// Signalled when the source is to end.
     pub(super) stop: &'w EventFd,
-    /// What has been recorded is on its way to the disks.
-    pub(super) tape: Option<&'w mut RtpRecorder<'s>>,
+    /// The recording whose blocks are written meanwhile.
+    pub(super) recorder: Option<&'w mut RtpRecorder<'s>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
+enum Wake {
     Stop,
     Disks,
     Ready,
 }
 
-/// What is waited for.
+/// The event to wait for.
 #[derive(Clone, Copy)]
-pub(super) enum Ready<'a> {
-    /// Something of the kernel's.
+pub(super) enum WaitFor<'a> {
     Fd(BorrowedFd<'a>, PollFlags),
-    /// What comes in a connection.
-    Heard(&'a Link),
+    /// Data in a connection.
+    Data(&'a Link),
 }
 
-impl Meanwhile<'_, '_> {
-    /// Sleeps until it is ready; `false`: it was not by then.
+impl Waiter<'_, '_> {
+    /// Sleeps until the event. Returns false if it has not happened by `until`.
     ///
     /// # Errors
-    /// When the source ends, or the disks fail.
+    /// [`SourceError::Stopped`], or the disks fail.
     pub(super) fn sleep(
         &mut self,
-        ready: Option<Ready<'_>>,
+        event: Option<WaitFor<'_>>,
         until: Time,
     ) -> Result<bool, SourceError> {
         loop {
             let mut wait = Wait::new();
             let (mut armed, mut wake) = (true, until);
-            wait.readable(self.stop.as_fd(), Wakes::Stop);
-            match ready {
-                Some(Ready::Fd(fd, flags)) => wait.add(fd, flags, Wakes::Ready),
-                Some(Ready::Heard(link)) => link.hear(&mut wait, Wakes::Ready),
+            wait.readable(self.stop.as_fd(), Wake::Stop);
+            match event {
+                Some(WaitFor::Fd(fd, flags)) => wait.add(fd, flags, Wake::Ready),
+                Some(WaitFor::Data(link)) => link.hear(&mut wait, Wake::Ready),
                 None => {}
             }
-            if let Some(tape) = &mut self.tape {
-                tape.advance()?;
-                armed = tape.writer().arm();
-                wake = tape.writer().next_at().into_iter().fold(wake, Time::min);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.advance()?;
+                armed = recorder.writer().arm();
+                wake = recorder
+                    .writer()
+                    .next_at()
+                    .into_iter()
+                    .fold(wake, Time::min);
             }
-            if let Some(tape) = &self.tape {
-                wait.readable(tape.writer().event(), Wakes::Disks);
-                wait.readable(tape.writer().memory_event(), Wakes::Disks);
+            if let Some(recorder) = &self.recorder {
+                wait.readable(recorder.writer().event(), Wake::Disks);
+                wait.readable(recorder.writer().memory_event(), Wake::Disks);
             }
             let woken = wait.sleep(armed, Some(wake))?;
-            if woken.contains(&Wakes::Stop) {
+            if woken.contains(&Wake::Stop) {
                 return Err(SourceError::Stopped);
             }
-            if let Some(tape) = &self.tape
-                && woken.contains(&Wakes::Disks)
+            if let Some(recorder) = &self.recorder
+                && woken.contains(&Wake::Disks)
             {
-                tape.writer().drain();
+                recorder.writer().drain();
             }
-            if woken.contains(&Wakes::Ready) {
+            if woken.contains(&Wake::Ready) {
                 return Ok(true);
             }
             if clock::now() >= until {
@@ -90,42 +93,42 @@ impl Meanwhile<'_, '_> {
     }
 }
 
-/// The addresses of a camera, which is asked for where it may take its time: the resolver cannot be told to stop.
+/// Looks up the addresses of a camera. The resolver cannot be interrupted, so a thread of its own asks it.
 pub(super) fn resolve(
     address: &Address,
-    meanwhile: &mut Meanwhile<'_, '_>,
+    waiter: &mut Waiter<'_, '_>,
 ) -> Result<Vec<SocketAddr>, SourceError> {
+    type Found = io::Result<Vec<SocketAddr>>;
     if let Ok(ip) = address.host.parse() {
         return Ok(vec![SocketAddr::new(ip, address.port)]);
     }
-    type Found = io::Result<Vec<SocketAddr>>;
     let found: Arc<(EventFd, Mutex<Option<Found>>)> = Arc::new((EventFd::new()?, Mutex::default()));
-    let (asking, asked) = (Arc::clone(&found), (address.host.clone(), address.port));
+    let (result, name) = (Arc::clone(&found), (address.host.clone(), address.port));
     std::thread::Builder::new()
         .name("resolver".to_owned())
         .spawn(move || {
-            let addresses = asked.to_socket_addrs().map(Iterator::collect);
-            *asking.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
-            asking.0.signal();
+            let addresses = name.to_socket_addrs().map(Iterator::collect);
+            *result.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
+            result.0.signal();
         })?;
     let until = clock::now().saturating_add(ANSWER_WITHIN);
-    let ready = Ready::Fd(found.0.as_fd(), PollFlags::IN);
-    meanwhile.sleep(Some(ready), until)?;
+    let event = WaitFor::Fd(found.0.as_fd(), PollFlags::IN);
+    waiter.sleep(Some(event), until)?;
     let found = found
         .1
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    let unknown = |error| SourceError::Unknown(address.host.clone(), error);
+    let unknown = |error| SourceError::UnknownHost(address.host.clone(), error);
     found
         .unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
         .map_err(unknown)
 }
 
-/// A connection to an address.
-pub(super) fn connected(
+/// Connects to an address by TCP. The socket does not block.
+pub(super) fn connect(
     peer: SocketAddr,
-    meanwhile: &mut Meanwhile<'_, '_>,
+    waiter: &mut Waiter<'_, '_>,
 ) -> Result<TcpStream, SourceError> {
     let failed = |error: io::Error| SourceError::Connect(peer, error);
     let family = match peer {
@@ -140,8 +143,8 @@ pub(super) fn connected(
         Err(error) => return Err(failed(error.into())),
     }
     let until = clock::now().saturating_add(ANSWER_WITHIN);
-    let ready = Ready::Fd(socket.as_fd(), PollFlags::OUT);
-    if !meanwhile.sleep(Some(ready), until)? {
+    let event = WaitFor::Fd(socket.as_fd(), PollFlags::OUT);
+    if !waiter.sleep(Some(event), until)? {
         return Err(failed(io::ErrorKind::TimedOut.into()));
     }
     match rustix::net::sockopt::socket_error(&socket).map_err(io::Error::from)? {

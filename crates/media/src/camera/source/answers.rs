@@ -1,4 +1,4 @@
-//! What a camera's answers say.
+//! Interpretation of a camera's answers. Where an answer leaves something out, the request stands for it.
 
 use rtsp_types::Url;
 use rtsp_types::headers::transport::{RtpTransportParameters, Transport};
@@ -6,34 +6,34 @@ use rtsp_types::headers::{LOCATION, TRANSPORT};
 use sched::units::Nanos;
 
 use super::SourceError;
-use super::camera::Said;
+use super::connection::Answer;
 use crate::rtsp::transport::transports;
 
-/// The shortest timeout of a session that is believed: it is not kept alive more often than twice a second.
+/// The shortest timeout of a session that is used: keep-alives are sent at half of it.
 const TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
 
-/// The longest: who says more is asked as often as who says an hour.
+/// The longest timeout of a session that is used, in seconds.
 const TIMEOUT_SECONDS_MAX: u64 = 3_600;
 
-/// At which URL what is asked for is, if it is not here (RFC 2326, section 11.3).
-pub(super) fn elsewhere(said: &Said) -> Option<&str> {
-    let to = said.header(&LOCATION)?.as_str().trim();
-    let is_told = matches!(u16::from(said.status()), 301..=303 | 307 | 308);
-    (is_told && !to.is_empty()).then_some(to)
+/// The URL that the answer redirects to (RFC 2326, section 11.3).
+pub(super) fn redirect(answer: &Answer) -> Option<&str> {
+    let to = answer.header(&LOCATION)?.as_str().trim();
+    let is_redirect = matches!(u16::from(answer.status()), 301..=303 | 307 | 308);
+    (is_redirect && !to.is_empty()).then_some(to)
 }
 
-/// Whether a camera will not, and not only cannot now, for want of time, of room or of a session that it has forgotten.
-pub(super) fn refuses(status: u16) -> bool {
+/// True if the camera refuses for good. Time, bandwidth and a lost session (408, 453, 454, 503) are temporary.
+pub(super) fn is_refusal(status: u16) -> bool {
     status >= 400 && !matches!(status, 408 | 453 | 454 | 503)
 }
 
-/// Whether a SETUP that is refused so may be taken by another transport: the answer blames nothing else, as the URL, who asks
-/// or what is free.
+/// True if a SETUP with this answer may succeed by another transport: the status names no other cause, such as the URL,
+/// the login or bandwidth.
 pub(super) fn may_be_of_transport(status: u16) -> bool {
     matches!(status, 400 | 406 | 461 | 462 | 500 | 501 | 551)
 }
 
-/// The session that a `Session` header names, and how long it lasts if it is not kept alive, if the header says that.
+/// The identifier and the timeout of a `Session` header, as far as it states them.
 pub(super) fn session(header: &str) -> (Option<&str>, Option<Nanos>) {
     let mut parts = header.split(';').map(str::trim);
     let id = parts.next().filter(|id| !id.is_empty());
@@ -43,23 +43,23 @@ pub(super) fn session(header: &str) -> (Option<&str>, Option<Nanos>) {
         let end = digits.find(|of: char| !of.is_ascii_digit());
         let digits = &digits[..end.unwrap_or(digits.len())];
         let is_it = name.trim().eq_ignore_ascii_case("timeout");
-        // What has too many digits is more than an hour.
+        // A number that does not fit is longer than the longest timeout.
         (is_it && !digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
     });
-    // None at all is none that could be kept.
+    // A session of no duration could not be kept alive.
     let seconds = seconds.filter(|seconds| *seconds > 0);
     let timeout = seconds.map(|of| Nanos::from_secs(of.min(TIMEOUT_SECONDS_MAX)).max(TIMEOUT_MIN));
     (id, timeout)
 }
 
-/// What a camera says that the names of its tracks are below, as a URL or as a path of the one that was asked for; `None`: it is
-/// neither, as some have with addresses of IPv4 in IPv6, and what was asked for is that.
-pub(super) fn based(said: &str, asked: &Url) -> Option<String> {
-    let mut base = said.trim();
+/// The base of track URLs that `Content-Base` or `Content-Location` states, as a URL or as a path below the requested
+/// URL. `None` if it is neither, such as an IPv4 address written as IPv6: the requested URL is the base then.
+pub(super) fn base_url(header: &str, requested: &Url) -> Option<String> {
+    let mut base = header.trim();
     if base.starts_with('/') {
-        return asked.join(base).ok().map(String::from);
+        return requested.join(base).ok().map(String::from);
     }
-    // Some say their scheme twice.
+    // Some cameras repeat the scheme.
     while let Some(inner) = base.strip_prefix("rtsp://")
         && inner.starts_with("rtsp://")
     {
@@ -70,8 +70,9 @@ pub(super) fn based(said: &str, asked: &Url) -> Option<String> {
         .then(|| base.to_owned())
 }
 
-/// What a part of a presentation with that base is called (RFC 2326, appendix C.1.1). Behind a query many have their tracks.
-pub(super) fn named(base: &str, control: Option<&str>) -> String {
+/// The URL of a track or of the presentation (RFC 2326, appendix C.1.1). The control name is appended also to a base
+/// with a query, as many cameras expect it.
+pub(super) fn control_url(base: &str, control: Option<&str>) -> String {
     match control.map(str::trim) {
         None | Some("*" | "") => base.to_owned(),
         Some(control) if control.contains("://") => control.to_owned(),
@@ -80,13 +81,13 @@ pub(super) fn named(base: &str, control: Option<&str>) -> String {
     }
 }
 
-/// What a camera has chosen of what it was offered; nothing, where it does not say or what it says makes no sense: it was
-/// offered one.
+/// The parameters of the transport that the camera chose; empty if `Transport` is missing or not understood, as only one
+/// transport was offered.
 ///
 /// # Errors
-/// When that was not among it.
-pub(super) fn chosen(said: &Said) -> Result<RtpTransportParameters, SourceError> {
-    let chosen = said.header(&TRANSPORT);
+/// [`SourceError::Transport`] if it is not unicast RTP.
+pub(super) fn chosen(answer: &Answer) -> Result<RtpTransportParameters, SourceError> {
+    let chosen = answer.header(&TRANSPORT);
     let chosen = chosen.and_then(|chosen| transports(chosen.as_str()));
     match chosen.as_ref().and_then(|all| all.first()) {
         None => Ok(RtpTransportParameters::default()),
@@ -95,10 +96,10 @@ pub(super) fn chosen(said: &Said) -> Result<RtpTransportParameters, SourceError>
     }
 }
 
-/// The channels that one has chosen who was offered these; one that has chosen ports was not offered UDP.
+/// The interleaved channels that the camera chose, or `offered` if it states none.
 ///
 /// # Errors
-/// When it has.
+/// [`SourceError::Transport`] if it chose UDP ports.
 pub(super) fn channels(
     chosen: &RtpTransportParameters,
     offered: (u8, u8),
@@ -112,7 +113,7 @@ pub(super) fn channels(
     }
 }
 
-/// The ports that one sends from; zeros: it does not say, and they may be any.
+/// The camera's UDP ports for RTP and RTCP; zeros if it states none, which stands for any port.
 pub(super) fn ports(chosen: &RtpTransportParameters) -> (u16, u16) {
     match chosen.server_port {
         Some((rtp, rtcp)) if rtp > 0 => (rtp, rtcp.unwrap_or(rtp.wrapping_add(1))),
@@ -126,17 +127,17 @@ mod tests {
 
     use super::*;
 
-    fn said(transport: Option<&str>) -> Said {
-        let mut said = rtsp_types::Response::builder(Version::V1_0, StatusCode::Ok);
+    fn answer(transport: Option<&str>) -> Answer {
+        let mut answer = rtsp_types::Response::builder(Version::V1_0, StatusCode::Ok);
         if let Some(transport) = transport {
-            said = said.header(TRANSPORT, transport);
+            answer = answer.header(TRANSPORT, transport);
         }
-        said.build(Vec::new())
+        answer.build(Vec::new())
     }
 
     #[test]
-    fn what_an_answer_says_of_channels_holds_and_what_it_does_not_is_as_it_was_offered() {
-        let taken = |transport| channels(&chosen(&said(transport)).ok()?, (2, 3)).ok();
+    fn channels_are_those_of_the_answer_or_those_offered() {
+        let taken = |transport| channels(&chosen(&answer(transport)).ok()?, (2, 3)).ok();
         for transport in [
             None,
             Some(""),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_are_not_said_are_any() {
+    fn ports_that_are_not_stated_are_any() {
         for (rest, expected) in [
             ("", (0, 0)),
             (";server_port=0-1", (0, 0)),
@@ -178,13 +179,13 @@ mod tests {
             (";server_port=6970", (6_970, 6_971)),
             (";server_port=6970-6980", (6_970, 6_980)),
         ] {
-            let said = said(Some(&format!("RTP/AVP;unicast;client_port=5-6{rest}")));
-            assert_eq!(ports(&chosen(&said).unwrap()), expected, "{rest}");
+            let answer = answer(Some(&format!("RTP/AVP;unicast;client_port=5-6{rest}")));
+            assert_eq!(ports(&chosen(&answer).unwrap()), expected, "{rest}");
         }
     }
 
     #[test]
-    fn a_session_lasts_as_long_as_is_said_in_any_way() {
+    fn session_header_is_understood_in_all_its_forms() {
         let seconds = Nanos::from_secs;
         for (header, id, timeout) in [
             ("12345678", Some("12345678"), None),
@@ -210,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn tracks_are_called_by_what_is_asked_for_where_a_base_is_none() {
-        let asked = Url::parse("rtsp://cam:8554/live?channel=1").unwrap();
+    fn track_urls_are_below_the_base_or_the_requested_url() {
+        let requested = Url::parse("rtsp://cam:8554/live?channel=1").unwrap();
         for (base, is) in [
             (" rtsp://other/a/ ", Some("rtsp://other/a/")),
             ("rtsp://rtsp://other/a/", Some("rtsp://other/a/")),
@@ -222,7 +223,7 @@ mod tests {
             ("live/", None),
             ("", None),
         ] {
-            assert_eq!(based(base, &asked).as_deref(), is, "{base:?}");
+            assert_eq!(base_url(base, &requested).as_deref(), is, "{base:?}");
         }
         for (base, control, name) in [
             ("rtsp://c/a/", Some("t=1"), "rtsp://c/a/t=1"),
@@ -233,7 +234,7 @@ mod tests {
             ("rtsp://c/a/", Some(""), "rtsp://c/a/"),
             ("rtsp://c/a/", None, "rtsp://c/a/"),
         ] {
-            assert_eq!(named(base, control), name, "{base} {control:?}");
+            assert_eq!(control_url(base, control), name, "{base} {control:?}");
         }
     }
 }
