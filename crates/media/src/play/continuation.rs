@@ -1,7 +1,7 @@
 //! Continues a playback in another one, with packet numbers that go on.
 //!
 //! A PLAY request that is refused while a recording is played leaves the playback where it was. Faster or
-//! backwards, a key frame may be sent twice then, as with PAUSE and PLAY.
+//! backwards, key frames may be sent twice or left out then, as with PAUSE and PLAY.
 
 use super::Playback;
 use super::numbering::Numbers;
