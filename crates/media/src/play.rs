@@ -1,8 +1,9 @@
-//! Blocks into packets.
+//! Playback: sends the packets of recorded blocks.
 //!
-//! Blocks are read ahead at the reserved pace, as many as the stream has buffers. A packet is sent when its time has
-//! come, by the media time that was found when it was recorded; in the order in which they lie, so that one whose time
-//! is earlier goes with the one before it. Headers and bodies go out in one call, the body from where the disks put it.
+//! Blocks are read ahead at the reserved rate, as many as the stream has buffers. Packets are sent in the
+//! order in which they are stored, each at the media time that was stored with it; a packet with an earlier
+//! time than the one before it is sent right after that. Header and body of a packet are sent with one
+//! `writev`, the body from the buffer that the disks filled.
 
 mod continuation;
 mod numbering;
@@ -32,153 +33,149 @@ use crate::session::negotiation::Negotiation;
 pub(crate) use continuation::Continuation;
 use numbering::Numbering;
 pub(crate) use others::Others;
-use others::Turn;
+use others::PendingRecording;
 
-/// Why playing ended early.
+/// Reason why playing ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// A block.
+    /// A block could not be read.
     #[error(transparent)]
     Pace(#[from] PaceError),
     /// A buffer was taken away.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A socket.
+    /// The socket failed.
     #[error("sending: {0}")]
     Socket(#[from] io::Error),
-    /// Nobody could be had who changes what is reserved.
-    #[error("the host has no thread for a change of what is reserved: {0}")]
+    /// The host has no thread that changes the reservation.
+    #[error("no thread to change the reservation: {0}")]
     Thread(io::Error),
-    /// What was recorded could not be read.
+    /// The recording or its index could not be read.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The volume has grown.
-    #[error("what the recording's volume has grown by cannot be reserved: {0}")]
+    /// The volume has grown, and the reservation cannot be extended to its new end.
+    #[error("cannot extend the reservation to the end of the grown volume: {0}")]
     Grown(#[from] Refusal),
 }
 
-/// A block whose packets are being sent.
-struct Current {
+/// The block whose packets are being sent.
+struct CurrentBlock {
     serial: u64,
-    /// The key frame of which this is, if not all of it is sent.
-    key: Option<Key>,
     buffer: Buffer,
-    /// With their numbers in the block.
+    /// Packets still to be sent: number in the block, entry, and place of the body in the buffer.
     packets: VecDeque<(usize, Entry, Range<usize>)>,
 }
 
-/// How it is to be played.
+/// Speed and limits of a playback.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// How fast it is shown.
+    /// Speed at which the recording is shown; negative backwards (RFC 2326, section 12.34).
     pub scale: Scale,
-    /// How fast it is sent, of how fast it is shown.
+    /// Speed of sending relative to `scale` (RFC 2326, section 12.35).
     pub speed: Scale,
-    /// What is not played then, in nanoseconds of the recording; backwards what is before. Below zero before it began.
+    /// Media time at which playing ends, in nanoseconds; negative before the recording began.
     pub until_ns: Option<i128>,
-    /// The track whose key frames are shown.
+    /// The track whose key frames are sent if only key frames are.
     pub track: u8,
-    /// Of each track, units of its timestamps in a second.
+    /// Timestamp units per second of each track.
     pub clock_rates: Vec<u32>,
 }
 
 impl Manner {
-    /// How long after that which is shown first a time of the recording is shown, in nanoseconds.
+    /// Time from showing `first_ns` to showing `media_ns`, both media times, in nanoseconds.
     #[must_use]
     pub fn shown_ns(&self, first_ns: i128, media_ns: u64) -> i128 {
         self.scale.time_for(i128::from(media_ns) - first_ns)
     }
 }
 
-/// When what of a recording is shown.
+/// The instant at which a media time is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// Then.
+    /// The instant.
     pub at: Time,
-    /// This, in nanoseconds of the recording; below zero before it began.
+    /// The media time in nanoseconds; negative before the recording began.
     pub media_ns: i128,
 }
 
-/// A block that is asked for, and of which key frame if not for all that is in it.
-type Ask = (u64, Option<Key>);
+/// A block to be read, and the key frame to be sent of it; `None`: all of the block.
+type BlockRequest = (u64, Option<Key>);
 
-/// A recording on its way to who plays it.
+/// A recording that is being played.
 pub struct Playback<'a> {
     reader: BlockReader<'a>,
     changer: Changer,
-    /// Its range is being made as long as the archive has become.
+    /// Extension of the reserved range to the end of the grown archive.
     change: Option<Change>,
     archive: &'a Archive,
     recording: Recording,
     manner: Manner,
     keys: Option<Keys<'a>>,
-    /// What is to be asked for of the last key frame.
-    parts: VecDeque<Ask>,
-    /// Of the block that is read first, the packet to go on with, which is within a key frame.
-    within: Option<(u64, usize)>,
-    /// In order.
-    asked: VecDeque<Ask>,
-    /// The next one, where the stream's range does not reach.
-    beyond: Option<Ask>,
+    /// Blocks of the last key frame that are not requested yet.
+    parts: VecDeque<BlockRequest>,
+    /// Requested blocks in order.
+    asked: VecDeque<BlockRequest>,
+    /// The next block, while it is outside the reserved range.
+    beyond: Option<BlockRequest>,
     next_ask: u64,
-    /// The packet to begin with in the first block.
+    /// Number of the first packet to be sent of the first block.
     skip: usize,
-    /// The first block, as it has been read already, in one of the stream's buffers.
+    /// The first block if the search for the beginning has read it, in one of the stream's buffers.
     first: Option<(u64, Buffer)>,
-    current: Option<Current>,
+    current: Option<CurrentBlock>,
     origin: Origin,
     last_due: Time,
-    /// The time of the packet that was sent last.
+    /// Media time of the last packet sent.
     reached_ns: Option<u64>,
     /// By track.
     numbering: Vec<Numbering>,
-    /// Blocks that were not what they should be.
+    /// Blocks that were damaged or overwritten.
     missing: u64,
     stream: &'a Stream,
-    /// What has the rate follow what is read.
+    /// Adapts the reserved rate to the blocks that are read.
     follows: Option<(PlayerDemand, Negotiation)>,
-    /// When that looks again.
+    /// Next time for that.
     look_at: Time,
-    /// Of the block that was read last, when its first packet came and when it is to be shown.
+    /// Arrival and media time of the first packet of the block that was read last.
     seen: Option<(u64, u64)>,
-    /// What is gone on with.
+    /// The recordings of the volume that are played after this one.
     others: Option<Others<'a>>,
-    /// Nothing more of the recording that is read is asked for, which others are behind.
+    /// No more blocks of `recording` are requested; the next recording follows.
     is_passed: bool,
-    /// The number of the recording that is sent.
+    /// Number of the recording that is sent; `recording` is the one that is read.
     shown: u64,
-    /// What is next is of another one.
-    turn: Option<Turn>,
-    /// What of that one would be shown before this is passed over.
+    /// The first block of another recording is next.
+    pending: Option<PendingRecording>,
+    /// Packets of the recording that would be shown before this time are left out.
     passes_to: Option<i128>,
-    /// It ends with another one, which it is played with.
+    /// It is played along with a master and ends with that.
     pub(crate) is_led: bool,
 }
 
-/// What is to be sent next.
+/// The next thing to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Upcoming {
-    /// A packet of a track, then.
+    /// A packet.
     Packet {
-        /// When.
+        /// Time to send it.
         due: Time,
-        /// Which track.
+        /// Its track.
         track: usize,
-        /// Of which kind.
+        /// RTP or RTCP.
         kind: Kind,
     },
-    /// It has not been read yet.
+    /// The next packet has not been read yet.
     Unread,
-    /// Nothing more.
+    /// Playing is over.
     Nothing,
 }
 
 impl<'a> Playback<'a> {
-    /// Plays from there on, not before the instant that `origin` says. A block that was read to find that is not read
-    /// again.
+    /// A playback that begins at `found`, at the instant of `origin` at the earliest. A block that was read
+    /// to find the beginning is not read again.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// If there is no memory for the stream's buffers.
     pub fn new(
         stream: &'a Stream,
         archive: &'a Archive,
@@ -198,7 +195,7 @@ impl<'a> Playback<'a> {
         };
         let reader = reader?;
         if keys {
-            // What is read then is as far apart as it takes to read it.
+            // Key frames are chosen as far apart as it takes to read them.
             reader.settle();
         }
         Ok(Self {
@@ -210,7 +207,6 @@ impl<'a> Playback<'a> {
             keys: keys
                 .then(|| Keys::new(archive, client, recording, scale, from).near(start.serial)),
             parts: VecDeque::new(),
-            within: None,
             asked: VecDeque::new(),
             beyond: None,
             next_ask: start.serial,
@@ -234,19 +230,19 @@ impl<'a> Playback<'a> {
             others: None,
             is_passed: false,
             shown: recording.number,
-            turn: None,
+            pending: None,
             passes_to: None,
             is_led: false,
         })
     }
 
-    /// Asks for another rate where it turns out to take one.
+    /// Asks for another rate if the recording turns out to need one.
     pub(crate) fn following(mut self, demand: PlayerDemand, negotiation: Negotiation) -> Self {
         self.follows = Some((demand, negotiation));
         self
     }
 
-    /// The stream's side of it, to be slept for.
+    /// The reader of the stream, whose events wake the thread.
     #[must_use]
     pub fn reader(&self) -> &BlockReader<'a> {
         &self.reader
@@ -258,26 +254,25 @@ impl<'a> Playback<'a> {
         self.missing
     }
 
-    /// Does what there is to do for the disks, which goes on while nothing can be sent.
+    /// Requests and takes blocks, also while nothing can be sent.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     pub fn read_ahead(&mut self) -> Result<(), PlayError> {
         self.reader.advance(&mut |_: &BlockReport| {})?;
-        let is_begun = self.first.is_none() && self.turn.is_none();
+        let is_begun = self.first.is_none() && self.pending.is_none();
         let may_ask = self.reader.has_more_buffers() || self.beyond.is_some();
         if is_begun && self.keys.is_none() && may_ask {
-            // However long what is sent lasts.
             self.ask()?;
             self.reader.advance(&mut |_: &BlockReport| {})?;
         }
         Ok(())
     }
 
-    /// Does what there is to do for the disks, and finds out what is to be sent next.
+    /// Reads ahead, and finds the next packet to be sent.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     pub fn advance(&mut self) -> Result<Upcoming, PlayError> {
         self.read_ahead()?;
         self.negotiate();
@@ -286,10 +281,10 @@ impl<'a> Playback<'a> {
             return Ok(Upcoming::Nothing);
         }
         loop {
-            if self.turn.is_some() {
+            if self.pending.is_some() {
                 return Ok(Upcoming::Unread);
             }
-            self.pass();
+            self.leave_out();
             if let Some(upcoming) = self.upcoming() {
                 return Ok(upcoming);
             }
@@ -297,12 +292,12 @@ impl<'a> Playback<'a> {
                 self.reader.give_back(done.buffer);
             }
             if self.take_first()? {
-                // Those behind it are due as if it had been read with them.
+                // The blocks after it have the deadlines that they would have if it had been read with them.
                 self.ask()?;
                 self.read_ahead()?;
                 continue;
             }
-            // It may end when it has been looked at, and there is more of it then.
+            // Before asking: the recording may end after that, with more blocks.
             let is_live = self.is_live();
             self.ask()?;
             self.read_ahead()?;
@@ -319,12 +314,12 @@ impl<'a> Playback<'a> {
         }
     }
 
-    /// When a packet is, from the beginning on, in the time in which it is shown.
+    /// Time from the origin to showing a packet, in nanoseconds.
     fn shown_ns(&self, entry: &Entry) -> i128 {
         self.shown_at(entry.media_ns)
     }
 
-    /// The same of a time of the recording.
+    /// Time from the origin to showing a media time, in nanoseconds.
     fn shown_at(&self, media_ns: u64) -> i128 {
         self.manner.shown_ns(self.origin.media_ns, media_ns)
     }
@@ -349,8 +344,8 @@ impl<'a> Playback<'a> {
         })
     }
 
-    /// When the packet that is next would be sent if everything were exact: what its timestamp means. A packet that lies
-    /// behind one that is played later is sent later than that.
+    /// The time that the timestamp of the next packet means. The packet is sent later if the one stored
+    /// before it has a later time.
     #[must_use]
     pub fn plays_at(&self) -> Option<Time> {
         let after = self.manner.speed.time_for(self.shown_ns(self.packet()?));
@@ -358,13 +353,13 @@ impl<'a> Playback<'a> {
         u64::try_from(at).ok().map(Time)
     }
 
-    /// The packet that is next, if it is there: its entry.
+    /// The entry of the next packet, if it has been read.
     #[must_use]
     pub fn packet(&self) -> Option<&Entry> {
         Some(&self.current.as_ref()?.packets.front()?.1)
     }
 
-    /// Where it is: what would be sent next. Of a block that has not been read the time is that of the packet before.
+    /// The place of the next packet. If its block has not been read, the time is that of the packet before.
     #[must_use]
     pub fn position(&self) -> Start {
         let current = self.current.as_ref();
@@ -383,7 +378,7 @@ impl<'a> Playback<'a> {
         Start {
             serial: asked.map_or(self.next_ask, |(serial, _)| *serial),
             packet: match asked {
-                // A frame may go on in blocks behind that in which it begins.
+                // A frame may continue in the blocks after its first one.
                 Some((serial, Some(key))) if key.serial == *serial => key.packet as usize,
                 Some((_, Some(_))) => 0,
                 _ => self.skip,
@@ -392,18 +387,18 @@ impl<'a> Playback<'a> {
         }
     }
 
-    /// Of the block that was read since this was asked, when its first packet came and when it is to be shown, in
-    /// nanoseconds of the recording.
+    /// Arrival and media time of the first packet of the last block, in nanoseconds of the recording, if a
+    /// block has been read since the last call.
     pub fn take_seen(&mut self) -> Option<(u64, u64)> {
         self.seen.take()
     }
 
-    /// Shows so much later of the recording from now on, in nanoseconds; below zero so much earlier.
+    /// Moves the media time that is shown at the origin, in nanoseconds: forward if positive.
     pub fn shift(&mut self, ns: i64) {
         self.origin.media_ns += i128::from(ns);
     }
 
-    /// When all would have been sent that is to be played, and nothing more is; `None`: it has no end of its own.
+    /// Time at which the end that was set has been played; `None` without such an end.
     #[must_use]
     pub fn past_end(&self) -> Option<Time> {
         let until = self.manner.until_ns?;
@@ -413,25 +408,25 @@ impl<'a> Playback<'a> {
         Some(self.origin.at.saturating_add(after))
     }
 
-    /// Whether its end is one that was asked for.
+    /// Returns true if an end was set.
     #[must_use]
     pub fn has_end(&self) -> bool {
         self.manner.until_ns.is_some()
     }
 
-    /// Whether it goes backwards.
+    /// Returns true if it plays backwards.
     #[must_use]
     pub fn is_back(&self) -> bool {
         self.manner.scale < Scale(0)
     }
 
-    /// How far it has come: the time of the recording of the packet that was sent last.
+    /// Media time of the last packet sent, in nanoseconds.
     #[must_use]
     pub fn reached_ns(&self) -> Option<u64> {
         self.reached_ns
     }
 
-    /// What is behind that time of the recording is not played, backwards what is before it.
+    /// Ends playing at this media time, in nanoseconds.
     pub fn end_at(&mut self, until_ns: i128) {
         self.manner.until_ns = Some(until_ns);
     }

@@ -689,6 +689,9 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     });
     let ended = ended.unwrap();
     assert!(matches!(ended, PlayError::Grown(_)), "{ended}");
-    assert!(ended.to_string().contains("cannot be reserved"), "{ended}");
+    assert!(
+        ended.to_string().contains("cannot extend the reservation"),
+        "{ended}"
+    );
     assert!(played > 20 * 85, "{played} packets before");
 }

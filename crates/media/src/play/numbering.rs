@@ -1,45 +1,45 @@
-//! How the packets of a track are numbered where they are not sent as they came.
+//! Sequence numbers and timestamps of packets that are not sent as received.
 //!
-//! What is not shown as it was is numbered anew, with the time in which it is shown (RFC 2326, section 12.34). What is
-//! played of several recordings, one after another, is one source all the same: under one SSRC, with numbers and timestamps
-//! that go on.
+//! At another scale than 1 packets are numbered consecutively, with timestamps by the time of showing (RFC
+//! 2326, section 12.34). Several recordings of a volume, one after another, are sent as one source: with one
+//! SSRC, and with numbers and timestamps that continue, because players take another SSRC for another source.
 
 use crate::rtp::packet::{HEADER_BYTES, Header};
 
-/// A packet as it was sent.
+/// A packet as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Sent {
+struct SentPacket {
     number: u16,
     timestamp: u32,
-    /// When it was, of the time in which it is shown, in nanoseconds.
+    /// Time from the origin to showing it.
     shown_ns: i128,
 }
 
-/// What is added to the numbers of packets of a source as they came.
+/// Added to the received numbers and timestamps of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct GoesOn {
-    /// Whose they are.
-    of: u32,
+struct Offset {
+    ssrc: u32,
     number: u16,
     timestamp: u32,
 }
 
-/// The numbers of a track's packets.
+/// Renumbers the packets of a track.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Numbering {
-    /// Units of its timestamps in a second.
+    /// Timestamp units per second.
     clock_rate: u32,
-    /// Whatever came under several is sent under this SSRC.
+    /// SSRC of all packets, if several recordings are sent.
     source: Option<u32>,
-    first: Option<Sent>,
-    /// The one with the highest number.
-    last: Option<Sent>,
+    first: Option<SentPacket>,
+    /// The packet with the highest number.
+    last: Option<SentPacket>,
+    /// Packets sent, modulo 2^16.
     sent: u16,
-    goes_on: Option<GoesOn>,
+    offset: Option<Offset>,
 }
 
 impl Numbering {
-    /// Of a track with so many units in a second.
+    /// For a track with this many timestamp units per second.
     pub(super) fn new(clock_rate: u32) -> Self {
         Self {
             clock_rate,
@@ -47,12 +47,12 @@ impl Numbering {
         }
     }
 
-    /// Packets of several recordings are sent under this SSRC.
+    /// Sends the packets of several recordings with this SSRC.
     pub(super) fn under(&mut self, source: u32) {
         self.source = Some(source);
     }
 
-    /// The same where what is shown then by the one time is shown so much later by another one, in nanoseconds.
+    /// The same numbering for an origin that is earlier by `ns`.
     fn later(mut self, ns: i128) -> Self {
         for sent in [&mut self.first, &mut self.last].into_iter().flatten() {
             sent.shown_ns += ns;
@@ -60,47 +60,48 @@ impl Numbering {
         self
     }
 
-    /// What comes now is of another recording.
-    pub(super) fn turn(&mut self) {
-        self.goes_on = None;
+    /// The next packet belongs to another recording.
+    pub(super) fn begin_recording(&mut self) {
+        self.offset = None;
     }
 
-    /// The timestamp of what is shown then, as far from that of a packet.
-    fn timestamp(&self, from: Sent, shown_ns: i128) -> u32 {
+    /// The timestamp for a time of showing, counted from that of a sent packet.
+    fn timestamp(&self, from: SentPacket, shown_ns: i128) -> u32 {
         let after = shown_ns - from.shown_ns;
         let units = after * i128::from(self.clock_rate) / 1_000_000_000;
         // Timestamps wrap.
         from.timestamp.wrapping_add(units as u32)
     }
 
-    /// How a source's packets go on behind what was sent, if this is the first of them.
-    fn going_on(&self, header: &Header, shown_ns: i128) -> GoesOn {
-        if let Some(is) = self.goes_on.filter(|is| is.of == header.ssrc) {
-            return is;
+    /// The offset of a packet's source; for the first packet of a source that with which it continues the
+    /// numbers sent.
+    fn offset(&self, header: &Header, shown_ns: i128) -> Offset {
+        if let Some(offset) = self.offset.filter(|of| of.ssrc == header.ssrc) {
+            return offset;
         }
         let (number, timestamp) = match self.last {
             Some(last) => (last.number.wrapping_add(1), self.timestamp(last, shown_ns)),
             None => (header.sequence, header.timestamp),
         };
-        GoesOn {
-            of: header.ssrc,
+        Offset {
+            ssrc: header.ssrc,
             number: number.wrapping_sub(header.sequence),
             timestamp: timestamp.wrapping_sub(header.timestamp),
         }
     }
 
-    /// The number and the timestamp under which a packet is sent.
-    fn numbers(&self, header: &Header, shown_ns: i128, is_as_it_was: bool) -> (u16, u32) {
-        match (is_as_it_was, self.first, self.source) {
+    /// The number and the timestamp with which a packet is sent; `is_unscaled` at scale 1.
+    fn numbers(&self, header: &Header, shown_ns: i128, is_unscaled: bool) -> (u16, u32) {
+        match (is_unscaled, self.first, self.source) {
             (false, Some(first), _) => (
                 first.number.wrapping_add(self.sent),
                 self.timestamp(first, shown_ns),
             ),
             (true, _, Some(_)) => {
-                let is = self.going_on(header, shown_ns);
+                let offset = self.offset(header, shown_ns);
                 (
-                    header.sequence.wrapping_add(is.number),
-                    header.timestamp.wrapping_add(is.timestamp),
+                    header.sequence.wrapping_add(offset.number),
+                    header.timestamp.wrapping_add(offset.timestamp),
                 )
             }
             _ => (header.sequence, header.timestamp),
@@ -112,12 +113,12 @@ impl Numbering {
         &self,
         mut bytes: [u8; HEADER_BYTES],
         shown_ns: i128,
-        is_as_it_was: bool,
+        is_unscaled: bool,
     ) -> [u8; HEADER_BYTES] {
         let Some(header) = Header::parse(&bytes) else {
             return bytes;
         };
-        let (number, timestamp) = self.numbers(&header, shown_ns, is_as_it_was);
+        let (number, timestamp) = self.numbers(&header, shown_ns, is_unscaled);
         bytes[2..4].copy_from_slice(&number.to_be_bytes());
         bytes[4..8].copy_from_slice(&timestamp.to_be_bytes());
         if let Some(source) = self.source {
@@ -126,20 +127,20 @@ impl Numbering {
         bytes
     }
 
-    /// A packet has gone, or is passed over.
-    pub(super) fn count(&mut self, bytes: &[u8; HEADER_BYTES], shown_ns: i128, is_as_it_was: bool) {
+    /// Takes note of a packet that was sent or left out.
+    pub(super) fn count(&mut self, bytes: &[u8; HEADER_BYTES], shown_ns: i128, is_unscaled: bool) {
         let Some(header) = Header::parse(bytes) else {
             return;
         };
-        let (number, timestamp) = self.numbers(&header, shown_ns, is_as_it_was);
-        let sent = Sent {
+        let (number, timestamp) = self.numbers(&header, shown_ns, is_unscaled);
+        let sent = SentPacket {
             number,
             timestamp,
             shown_ns,
         };
-        self.goes_on = Some(self.going_on(&header, shown_ns));
+        self.offset = Some(self.offset(&header, shown_ns));
         self.first.get_or_insert(sent);
-        let is_ahead = |last: Sent| number.wrapping_sub(last.number) < 1 << 15;
+        let is_ahead = |last: SentPacket| number.wrapping_sub(last.number) < 1 << 15;
         if self.last.is_none_or(is_ahead) {
             self.last = Some(sent);
         }
@@ -147,26 +148,26 @@ impl Numbering {
     }
 }
 
-/// How the packets are numbered of a playback that goes on where another one was.
+/// The numbering of all tracks, for another playback that continues at a time of showing.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
-    /// By track.
-    of: Vec<Numbering>,
-    /// When that is shown with which it goes on, in nanoseconds.
+    tracks: Vec<Numbering>,
+    /// Time from the origin of the first playback to where the other one continues.
     shown_ns: i128,
 }
 
 impl Numbers {
-    /// Behind which what is shown then comes next.
-    pub(super) fn new(of: &[Numbering], shown_ns: i128) -> Self {
-        let of = of.to_vec();
-        Self { of, shown_ns }
+    /// The numbering of a playback that ends at this time of showing.
+    pub(super) fn new(tracks: &[Numbering], shown_ns: i128) -> Self {
+        let tracks = tracks.to_vec();
+        Self { tracks, shown_ns }
     }
 
-    /// The same where that is shown at another time.
+    /// The numbering of a playback that continues at this time of showing, by its own origin.
     pub(super) fn going_on(self, shown_ns: i128) -> Vec<Numbering> {
         let ns = shown_ns - self.shown_ns;
-        self.of.into_iter().map(|of| of.later(ns)).collect()
+        let tracks = self.tracks.into_iter();
+        tracks.map(|track| track.later(ns)).collect()
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_one_source_goes_as_it_came() {
+    fn one_source_is_sent_as_received() {
         let mut of = Numbering::new(90_000);
         for (number, timestamp, ssrc) in [(65_535, 7, 1), (2, 9, 1), (900, 3, 2)] {
             let bytes = packet(number, timestamp, ssrc);
@@ -210,7 +211,7 @@ mod tests {
             send(&mut of, packet(65_534, 500, 1), 0, true),
             (65_534, 500, 77)
         );
-        // What came late is no reason to begin earlier.
+        // A late packet does not make the next recording begin earlier.
         assert_eq!(
             send(&mut of, packet(0, 9_500, 1), 100, true),
             (0, 9_500, 77)
@@ -219,17 +220,17 @@ mod tests {
             send(&mut of, packet(65_535, 5_000, 1), 50, true),
             (65_535, 5_000, 77)
         );
-        of.turn();
+        of.begin_recording();
         assert_eq!(
             send(&mut of, packet(40_000, 6, 2), 2_100, true),
             (1, 189_500, 77)
         );
-        // What was lost of it is missing.
+        // A lost packet is missing in the numbers.
         assert_eq!(
             send(&mut of, packet(40_002, 906, 2), 2_110, true),
             (3, 190_400, 77)
         );
-        // A source that comes under another SSRC within a recording goes on as well.
+        // Another SSRC within a recording continues the numbers as well.
         assert_eq!(
             send(&mut of, packet(5, 5, 3), 2_120, true),
             (4, 191_300, 77)
@@ -237,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_as_it_was_is_numbered_anew() {
+    fn scaled_packets_are_numbered_consecutively() {
         let mut of = Numbering::new(1_000);
         of.under(77);
         assert_eq!(send(&mut of, packet(9, 100, 1), 0, false), (9, 100, 77));
         assert_eq!(send(&mut of, packet(30, 900, 1), 40, false), (10, 140, 77));
-        of.turn();
+        of.begin_recording();
         assert_eq!(send(&mut of, packet(2, 5, 2), 90, false), (11, 190, 77));
-        // Another playback begins where this one would have gone on 20 ms later.
+        // Another playback begins where this one would have continued 20 ms later.
         let mut of = Numbers::new(&[of], 110 * MS).going_on(5 * MS).remove(0);
         assert_eq!(send(&mut of, packet(7, 9, 2), 5, false), (12, 210, 77));
         assert_eq!(send(&mut of, packet(9, 9, 2), 15, false), (13, 220, 77));

@@ -1,8 +1,10 @@
-//! What is played of a volume behind a recording that is over: the next one, or backwards the one before.
+//! Plays the recordings of a volume one after another: after the end of one the next one, or backwards the
+//! one before.
 //!
-//! A publisher that was gone and has come back has made another recording. Its blocks follow in the ring, so it is read
-//! through the same reservation, ahead like any others. What it consists of and when it began says the first of them that
-//! is there: nothing else is read for it. Whoever plays it with others says when it is shown ([`Playback::turn`]).
+//! A publisher that was gone and has come back has made another recording. Its blocks follow in the ring, so
+//! they are read ahead through the same reservation. The first block that is there contains the description
+//! of the recording and when it began, so nothing else is read. The [presentation](super::presentation) then
+//! sets the time at which it is shown ([`Playback::begin_next`]).
 
 use engine::volume_io::Client;
 
@@ -14,35 +16,35 @@ use crate::archive::{Archive, ArchiveError, Recording};
 use crate::play::trick::Keys;
 use crate::sdp::Description;
 
-/// One that was begun before the one before it was over, by no more than this, begins when that is; of others what is before
-/// that is passed over.
+/// A recording that overlaps the end of the one before it by at most this is shown that much later. If it
+/// overlaps by more, its packets up to the end of the one before are left out.
 const LATE_NS_MAX: i128 = 1_000_000_000;
 
 /// The recordings of a volume that are played one after another.
 pub(crate) struct Others<'a> {
-    /// Reads their indexes.
+    /// The client that reads their indexes.
     pub(crate) client: &'a Client,
-    /// What players were told that they consist of.
+    /// The description that the player was given.
     pub(crate) description: &'a Description,
-    /// What they are played along with: while that is made others may come.
+    /// The master's archive and recording. While the master is being made, more recordings may come.
     pub(crate) master: (&'a Archive, Recording),
-    /// The number of the first one.
+    /// Number of the first recording.
     pub(crate) first: u64,
-    /// The number of the last one; `None`: others may come.
+    /// Number of the last recording; `None` if more may come.
     pub(crate) last: Option<u64>,
-    /// Under which SSRC the packets of each track are sent.
+    /// SSRC with which the packets of each track are sent.
     pub(crate) sources: &'a [u32],
 }
 
 impl Others<'_> {
-    /// Whether packets of a block can be understood.
+    /// Returns true if the description in the block is like the one that the player was given.
     fn understands(&self, block: &Block<'_>) -> bool {
         let description = Description::parse(block.text());
         description.is_ok_and(|other| self.description.is_like(&other))
     }
 
-    /// Which one is played behind one that is over.
-    fn behind(&self, archive: &Archive, number: u64, is_back: bool) -> Option<Recording> {
+    /// The recording that is played after the one with this number.
+    fn after(&self, archive: &Archive, number: u64, is_back: bool) -> Option<Recording> {
         let last = self.last.unwrap_or(u64::MAX);
         let mut recordings = archive.recordings().into_iter();
         match is_back {
@@ -51,7 +53,7 @@ impl Others<'_> {
         }
     }
 
-    /// No more of them come than there are.
+    /// Makes the newest recording the last one.
     fn settle(&mut self, archive: &Archive) {
         if self.last.is_none() {
             let newest = archive.recording(None).map_or(0, |of| of.number);
@@ -60,27 +62,27 @@ impl Others<'_> {
     }
 }
 
-/// What is read now is of another recording than what was sent, and nobody has said when that is shown.
+/// A recording whose first block has been read, and whose time of showing is not set yet.
 #[derive(Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct PendingRecording {
     number: u64,
     begun_unix_ns: u64,
-    /// The time of its first packet that is there.
+    /// Media time of its first packet that is there.
     media_ns: u64,
 }
 
-/// A recording that is next.
-pub(crate) struct NextUp {
-    /// When it began, by how far its clock is from the host's where it is played.
+/// The next recording.
+pub(crate) struct NextRecording {
+    /// Its beginning in nanoseconds since 1970, by its own clock at `media_ns`.
     pub(crate) begun_ns: i128,
-    /// How far that is.
+    /// Drift of its clock.
     pub(crate) drift: Drift,
-    /// The time of it with which it begins.
+    /// Media time of its first packet, in nanoseconds.
     pub(crate) media_ns: u64,
 }
 
 impl<'a> Playback<'a> {
-    /// Goes on with other recordings of the volume where one is over.
+    /// Continues with other recordings of the volume after the end of one.
     pub(crate) fn going_on(mut self, others: Others<'a>) -> Self {
         for (numbering, source) in self.numbering.iter_mut().zip(others.sources) {
             numbering.under(*source);
@@ -89,14 +91,14 @@ impl<'a> Playback<'a> {
         self
     }
 
-    /// What it is played with is over: it goes on with those that are there, and waits for no other.
+    /// Waits for no more recordings, as the master is over.
     pub(crate) fn wait_no_more(&mut self) {
         if let Some(others) = &mut self.others {
             others.settle(self.archive);
         }
     }
 
-    /// Looks whether what it is played with is still made.
+    /// Waits for no more recordings if the master is not being made any more.
     pub(super) fn look_at_master(&mut self) {
         if let Some(others) = &mut self.others
             && !others.master.0.goes_on(&others.master.1)
@@ -105,17 +107,18 @@ impl<'a> Playback<'a> {
         }
     }
 
-    /// Whether another recording may come that would be gone on with.
+    /// Returns true if another recording may come and would be played.
     pub(super) fn may_go_on(&self) -> bool {
         self.keys.is_none() && self.others.as_ref().is_some_and(|of| of.last.is_none())
     }
 
-    /// Whether it waits for what is recorded: at another Scale it ends where it has caught up, unless it ends with another one.
+    /// Returns true if it waits at the end of a recording that is being made. At another scale than 1 a
+    /// playback ends there, unless it ends with a master.
     pub(super) fn waits_for_more(&self) -> bool {
         self.keys.is_none() || self.is_led && !self.is_back()
     }
 
-    /// Whether there is nothing of it any more: the recording was deleted or overwritten, and no other is gone on with.
+    /// Returns true if the recording was deleted or overwritten and no other one is played after it.
     pub(super) fn is_gone(&mut self) -> bool {
         let is_read = self.archive.is_there(self.recording.number);
         if self.others.is_none() {
@@ -130,7 +133,8 @@ impl<'a> Playback<'a> {
         false
     }
 
-    /// Nothing more of the recording that is read is there to be asked for: the next one is, if there is one.
+    /// Goes on to the next recording, after the last block of the one that is read. Returns true if there may
+    /// be a block to request.
     pub(super) fn read_on(&mut self) -> bool {
         let Some(others) = &self.others else {
             return false;
@@ -140,7 +144,7 @@ impl<'a> Playback<'a> {
             if self.is_live() {
                 return false;
             }
-            // It may have ended since it was looked at.
+            // It may have ended, with more blocks, since it was looked up.
             if let Some(now) = self.archive.recording(Some(self.recording.number))
                 && now.end > self.recording.end
             {
@@ -148,7 +152,7 @@ impl<'a> Playback<'a> {
                 return true;
             }
         }
-        let Some(next) = others.behind(self.archive, self.recording.number, is_back) else {
+        let Some(next) = others.after(self.archive, self.recording.number, is_back) else {
             return false;
         };
         let from = if is_back { u64::MAX } else { 0 };
@@ -163,7 +167,8 @@ impl<'a> Playback<'a> {
         true
     }
 
-    /// Whether a block that was read is played: it is of the recording that is, or of one that is gone on with.
+    /// Returns true if a block that was read is played: it belongs to the recording that is shown, or to the
+    /// next one.
     pub(super) fn takes(&mut self, block: &Block<'_>) -> bool {
         let number = block.trailer.recording;
         let Some(others) = &self.others else {
@@ -180,7 +185,7 @@ impl<'a> Playback<'a> {
             self.is_passed = true;
         }
         if is_it {
-            self.turn = Some(Turn {
+            self.pending = Some(PendingRecording {
                 number,
                 begun_unix_ns: block.trailer.begun_unix_ns,
                 media_ns: block.trailer.media_ns,
@@ -189,41 +194,44 @@ impl<'a> Playback<'a> {
         is_it
     }
 
-    /// The recording that is next, if it is another one than before: nothing of it is sent before that has its
-    /// [turn](Self::turn).
+    /// The recording whose first block is next, if that is another one. Nothing of it is sent before
+    /// [`Self::begin_next`].
     ///
     /// # Errors
-    /// When its index cannot be read, which is read only for what is played backwards.
-    pub(crate) fn next_up(&self) -> Result<Option<NextUp>, ArchiveError> {
-        let (Some(turn), Some(others)) = (self.turn, &self.others) else {
+    /// If its index cannot be read, which is done backwards only.
+    pub(crate) fn next_recording(&self) -> Result<Option<NextRecording>, ArchiveError> {
+        let (Some(pending), Some(others)) = (self.pending, &self.others) else {
             return Ok(None);
         };
-        let media_ns = turn.media_ns;
-        let recording = self.archive.recording(Some(turn.number));
+        let media_ns = pending.media_ns;
+        let recording = self.archive.recording(Some(pending.number));
         let drift = match recording.filter(|_| self.is_back()) {
             Some(recording) => Drift::at(self.archive, others.client, &recording, media_ns)?,
             None => Drift::from_beginning(),
         };
-        Ok(Some(NextUp {
-            begun_ns: i128::from(turn.begun_unix_ns) + i128::from(drift.ns(media_ns)),
+        Ok(Some(NextRecording {
+            begun_ns: i128::from(pending.begun_unix_ns) + i128::from(drift.ns(media_ns)),
             drift,
             media_ns,
         }))
     }
 
-    /// The next recording is played, of which this is shown first, in nanoseconds of it, and whose time is ahead by so much of
-    /// that of the one before. How much later than that it begins, so as not to begin before that is over.
-    pub(crate) fn turn(&mut self, first_ns: i128, ahead_ns: i128) -> i64 {
-        let Some(turn) = self.turn.take() else {
+    /// Begins to play the next recording. `first_ns` is its media time at the origin, and `ahead_ns` is added
+    /// to media times of the one before to get its own. Returns by how much it is shown later, so that it
+    /// does not overlap the one before; all in nanoseconds.
+    pub(crate) fn begin_next(&mut self, first_ns: i128, ahead_ns: i128) -> i64 {
+        let Some(pending) = self.pending.take() else {
             return 0;
         };
         let reached = self.reached_ns.take();
         let reached = reached.map(|ns| self.manner.shown_ns(self.origin.media_ns, ns));
         self.origin.media_ns = first_ns;
         self.manner.until_ns = self.manner.until_ns.map(|until| until + ahead_ns);
-        self.shown = turn.number;
-        self.numbering.iter_mut().for_each(super::Numbering::turn);
-        let begins = self.manner.shown_ns(first_ns, turn.media_ns);
+        self.shown = pending.number;
+        self.numbering
+            .iter_mut()
+            .for_each(super::Numbering::begin_recording);
+        let begins = self.manner.shown_ns(first_ns, pending.media_ns);
         let early = reached.map_or(0, |reached| (reached - begins).max(0));
         if early > LATE_NS_MAX {
             self.passes_to = reached;
@@ -234,8 +242,8 @@ impl<'a> Playback<'a> {
         i64::try_from(late).unwrap_or(0)
     }
 
-    /// Packets of a recording that was being made before the one before was over are passed over as far as that.
-    pub(super) fn pass(&mut self) {
+    /// Leaves out packets that overlap the end of the recording before.
+    pub(super) fn leave_out(&mut self) {
         let (first_ns, Some(to)) = (self.origin.media_ns, self.passes_to) else {
             return;
         };
@@ -252,7 +260,8 @@ impl<'a> Playback<'a> {
         }
     }
 
-    /// Where it is, and in which recording: behind its end if the next one has not begun. It may have been overwritten.
+    /// The position and its recording: at the end of the recording if the next one has not begun. It may have
+    /// been overwritten.
     pub(crate) fn place(&self) -> Place {
         let mut start = self.position();
         let shown = self.archive.recording(Some(self.shown));

@@ -1,12 +1,14 @@
-//! Recordings that are played together.
+//! Presentation: recordings that are played together.
 //!
-//! Each has a reservation and a [playback](Playback) of its own. One is the master: it says where to begin and when it is
-//! over. All are shown by one clock, on which what was recorded at one time, by the wall clock, is shown at one
-//! time; one whose blocks are late or missing holds up none. Packets go in the order of their times.
-//! Where one of the others is over, the next one that was made in its volume meanwhile is played at the time of that.
+//! Each has its own reservation and [playback](Playback). The first one is the master: it sets the beginning
+//! and the end. What was recorded at one time by the wall clock is shown at one time. Late or missing blocks
+//! of one recording delay no other. Packets are sent in the order of their times. After the end of a
+//! recording that is not the master, the next one that was made in its volume meanwhile is played, at its
+//! time.
 //!
-//! Each was recorded by its sender's clock, which goes from the host's ([drift](crate::archive::drift)). The master is shown by its
-//! own, and the others follow it, by a thousandth of the time at most.
+//! Each recording has the clock of its sender, which drifts from the host's ([drift](crate::archive::drift)).
+//! The master is shown by its own clock. The others are moved along with it, by at most a thousandth of the
+//! time that passes.
 
 use std::io::{self, IoSlice};
 
@@ -20,40 +22,40 @@ use crate::archive::start::Place;
 use crate::play::{Continuation, PlayError, Playback, Upcoming};
 use crate::rtp::packet::HEADER_BYTES;
 
-/// What ends so much later than the master, as it was told to stop with it, is played to its end.
+/// A recording that ends later than the master by at most this is played to its end: both were stopped together.
 const ENDS_WITHIN_NS: i128 = 1_000_000_000;
 
-/// Others are brought nearer to the master by this part of the time: as fast as clocks drift that are followed.
+/// The others are moved towards the master by at most this fraction of the time, the largest drift of a clock.
 const STEP_PART: u64 = 1_000;
 
-/// How often that is looked at.
+/// Interval of these moves.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A time by the wall clock, in a recording that began then, in nanoseconds; below zero before that.
+/// Media time of a wall-clock time in a recording that began at `begun_ns`, in nanoseconds; negative before that.
 #[must_use]
 pub(crate) fn media_ns(unix_ns: i128, begun_ns: i128) -> i128 {
     unix_ns - begun_ns
 }
 
-/// A time of a recording that began then, by the wall clock, in nanoseconds since 1970.
+/// Wall-clock time of a media time in a recording that began at `begun_ns`, in nanoseconds since 1970.
 #[must_use]
 pub(crate) fn unix_ns(media_ns: u64, begun_ns: i128) -> i128 {
     begun_ns + i128::from(media_ns)
 }
 
-/// How far a recording's clock has gone from the host's since it is played.
+/// Drift of a recording's clock from the host's while it is played.
 pub(crate) struct Following {
     drift: Drift,
-    /// What it was at first.
+    /// Drift at the beginning of playing.
     was_ns: i64,
-    /// What it is.
+    /// Drift at the last block.
     is_ns: i64,
-    /// What it has been shifted by.
+    /// Sum of the shifts so far.
     shifted_ns: i64,
 }
 
 impl Following {
-    /// From a time of it on.
+    /// From this media time on.
     pub(crate) fn new(drift: Drift, first_ns: i128) -> Self {
         let was_ns = drift.ns(u64::try_from(first_ns.max(0)).unwrap_or(u64::MAX));
         Self {
@@ -64,8 +66,8 @@ impl Following {
         }
     }
 
-    /// The same of a recording that is played behind another one, from a time of it on, and has gone as far as the master
-    /// has.
+    /// From this media time on, of a recording that is played after another one: it begins with the drift of
+    /// the master.
     fn behind(drift: Drift, first_ns: u64, gone_ns: i64) -> Self {
         let mut following = Self::new(drift, i128::from(first_ns));
         following.was_ns -= gone_ns;
@@ -77,12 +79,12 @@ impl Following {
         self.is_ns = self.drift.ns(media_ns);
     }
 
-    /// How far it has gone since then.
+    /// Drift since the beginning of playing.
     fn gone_ns(&self) -> i64 {
         self.is_ns - self.was_ns
     }
 
-    /// What it is to be shifted by now to go along with one that has gone so far, at most so much.
+    /// The next shift, of at most `most_ns`, towards a master with this drift.
     fn step(&mut self, master_gone_ns: i64, most_ns: i64) -> i64 {
         let wanted = master_gone_ns - self.gone_ns();
         let step = (wanted - self.shifted_ns).clamp(-most_ns, most_ns);
@@ -91,56 +93,58 @@ impl Following {
     }
 }
 
-/// A recording among those that are played together.
+/// One of the recordings that are played together.
 pub(crate) struct Part<'a> {
     pub(crate) playback: Playback<'a>,
-    /// Which of the session's it is.
+    /// Its number in the session.
     pub(crate) number: usize,
-    /// The session's number of its first track.
+    /// Number of its first track in the session.
     pub(crate) first_track: usize,
-    /// How many it has.
+    /// Number of its tracks.
     pub(crate) tracks: usize,
-    /// When the recording that is sent began, by its own clock where it is played, in nanoseconds since 1970.
+    /// Beginning of the recording that is sent, by its own clock where it is played, in nanoseconds since 1970.
     pub(crate) begun_ns: i128,
     pub(crate) drift: Following,
 }
 
 impl Part<'_> {
-    /// What is to be sent next of it, which may be of another recording than before.
+    /// Finds its next packet, which may belong to the next recording.
     fn advance(&mut self, first_unix_ns: i128, master_gone_ns: i64) -> Result<Upcoming, PlayError> {
         loop {
             let upcoming = self.playback.advance()?;
-            let Some(next) = self.playback.next_up()? else {
+            let Some(next) = self.playback.next_recording()? else {
                 return Ok(upcoming);
             };
             let first_ns = media_ns(first_unix_ns, next.begun_ns) + i128::from(master_gone_ns);
-            let late_ns = self.playback.turn(first_ns, self.begun_ns - next.begun_ns);
+            let late_ns = self
+                .playback
+                .begin_next(first_ns, self.begun_ns - next.begun_ns);
             self.begun_ns = next.begun_ns;
             self.drift = Following::behind(next.drift, next.media_ns, master_gone_ns);
-            // It catches up as one does whose clock is slow.
+            // The delay is made up for like the drift of a slow clock.
             self.drift.shifted_ns -= late_ns;
         }
     }
 }
 
-/// Recordings on their way to who plays them.
+/// Recordings that are being played together.
 pub(crate) struct Presentation<'a> {
-    /// The master is the first one, and there is one.
+    /// At least one; the first is the master.
     parts: Vec<Part<'a>>,
-    /// What is shown first, by the wall clock, in nanoseconds since 1970.
+    /// Wall-clock time that is shown at the origin, in nanoseconds since 1970.
     first_unix_ns: i128,
-    /// Of each, whether nothing more of it is played.
+    /// For each part, true if it is over.
     ended: Vec<bool>,
-    /// Whose packet is next.
+    /// The part with the next packet.
     next: usize,
-    /// The master has ended, and the others have been told.
+    /// The master is over, and the ends of the others are set.
     is_over: bool,
-    /// When the others were brought nearer to the master last.
+    /// Time at which the others were moved last.
     steered: Time,
 }
 
 impl<'a> Presentation<'a> {
-    /// The first of these and those that follow it, from that time on by the wall clock; `None`: there is none.
+    /// Plays these from a wall-clock time on; `None` if there are none.
     pub(crate) fn new(mut parts: Vec<Part<'a>>, first_unix_ns: i128) -> Option<Self> {
         for part in parts.iter_mut().skip(1) {
             part.playback.is_led = true;
@@ -159,21 +163,21 @@ impl<'a> Presentation<'a> {
         &self.parts[self.next].playback
     }
 
-    /// The streams' side of it, to be slept for.
+    /// The readers of the streams, whose events wake the thread.
     pub(crate) fn readers(&self) -> impl Iterator<Item = &BlockReader<'a>> {
         self.parts.iter().map(|part| part.playback.reader())
     }
 
-    /// Before sleeping: whether that may be.
+    /// Arms the events of all readers. Returns true if the thread may sleep.
     pub(crate) fn arm(&self) -> bool {
-        // Each has to be armed, whatever another one says.
+        // No short circuit: each reader has to be armed.
         self.readers().filter(|reader| !reader.arm()).count() == 0
     }
 
-    /// Does what there is to do for the disks, which goes on while nothing can be sent.
+    /// Requests and takes blocks, also while nothing can be sent.
     ///
     /// # Errors
-    /// When a block of the master cannot be read.
+    /// If a block of the master cannot be read.
     pub(crate) fn read_ahead(&mut self) -> Result<(), PlayError> {
         for number in 0..self.parts.len() {
             if !self.ended[number] {
@@ -184,13 +188,13 @@ impl<'a> Presentation<'a> {
         Ok(())
     }
 
-    /// Nothing more of one of them is played, and nobody waits for what it reads.
+    /// Ends a part.
     fn end(&mut self, number: usize) {
         self.ended[number] = true;
         self.parts[number].playback.reader().settle();
     }
 
-    /// What fails of the master ends all; any other one ends alone.
+    /// Passes on an error of the master, which ends all. An error of another part ends that part alone.
     fn survive<T>(
         &mut self,
         number: usize,
@@ -201,21 +205,21 @@ impl<'a> Presentation<'a> {
             Err(error) if number == 0 => Err(error),
             Err(error) => {
                 let track = self.parts[number].first_track;
-                tracing::warn!(first_track = track, %error, "one of several recordings is not played any more");
+                tracing::warn!(first_track = track, %error, "a recording failed and is not played any more");
                 self.end(number);
                 Ok(None)
             }
         }
     }
 
-    /// Does what there is to do for the disks, and finds out what is to be sent next; if a packet has `begun` to go, that
-    /// is the rest of it.
+    /// Reads ahead, and finds the next packet to be sent: the rest of one if `has_begun` says that a part of
+    /// it has been sent.
     ///
     /// # Errors
-    /// When a block of the master cannot be read.
+    /// If a block of the master cannot be read.
     pub(crate) fn advance(&mut self, has_begun: bool) -> Result<Upcoming, PlayError> {
         if has_begun && let Some(entry) = self.packet() {
-            // Whatever becomes of its recording meanwhile.
+            // Also if its recording has ended or was deleted meanwhile.
             let (track, kind) = (self.track(), entry.kind);
             self.read_ahead()?;
             let due = Time::ZERO;
@@ -238,7 +242,7 @@ impl<'a> Presentation<'a> {
             match upcoming {
                 Upcoming::Packet { due, track, kind } => {
                     if first.is_none_or(|(_, earliest, _, _)| due < earliest) {
-                        // What is of no track that was described is nobody's.
+                        // A packet of a track that is not in the description is left out.
                         let is_known = track < part.tracks;
                         let track = if is_known {
                             part.first_track + track
@@ -275,7 +279,7 @@ impl<'a> Presentation<'a> {
         })
     }
 
-    /// When nothing more is to be sent, whatever is read until then; `Time::MAX`: that is not known.
+    /// Time after which nothing more is sent, whatever is read until then; `Time::MAX` if that is not known.
     pub(crate) fn past_end(&self) -> Time {
         let playing = self.parts.iter().zip(&self.ended);
         let playing = playing.filter(|(_, ended)| self.is_over && !**ended);
@@ -284,7 +288,7 @@ impl<'a> Presentation<'a> {
         end.saturating_add(Nanos(1))
     }
 
-    /// Brings the others nearer to the master's clock, from which theirs have gone.
+    /// Moves the others towards the master's clock.
     fn steer(&mut self) {
         let now = clock::now();
         let since = now.saturating_since(self.steered);
@@ -303,7 +307,8 @@ impl<'a> Presentation<'a> {
         }
     }
 
-    /// The master is over: the others end soon behind the time of its last packet, if they have no end of their own.
+    /// Sets the ends of the others, as the master is over: soon after the time of its last packet, if they
+    /// have no end yet.
     fn follow(&mut self) {
         let [master, others @ ..] = &mut self.parts[..] else {
             return;
@@ -326,36 +331,36 @@ impl<'a> Presentation<'a> {
         }
     }
 
-    /// The packet that is next, if it is there: its entry.
+    /// The entry of the next packet, if it has been read.
     pub(crate) fn packet(&self) -> Option<&Entry> {
         self.playback().packet()
     }
 
-    /// The presentation's number of that packet's track.
+    /// Number of that packet's track in the session.
     pub(crate) fn track(&self) -> usize {
         let track = self.packet().map_or(0, |entry| usize::from(entry.track));
         self.parts[self.next].first_track + track
     }
 
-    /// As of its playback.
+    /// See [`Playback::packet_len`].
     pub(crate) fn packet_len(&self) -> usize {
         self.playback().packet_len()
     }
 
-    /// As of its playback.
+    /// See [`Playback::header`].
     pub(crate) fn header(&self) -> Option<[u8; HEADER_BYTES]> {
         self.playback().header()
     }
 
-    /// As of its playback; now if nothing is next.
+    /// See [`Playback::plays_at`]; the current time if there is no next packet.
     pub(crate) fn plays_at(&self) -> Time {
         self.playback().plays_at().unwrap_or_else(clock::now)
     }
 
-    /// As of its playback.
+    /// See [`Playback::send`].
     ///
     /// # Errors
-    /// When the socket fails.
+    /// If the socket fails.
     pub(crate) fn send(
         &self,
         writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
@@ -365,18 +370,18 @@ impl<'a> Presentation<'a> {
         self.playback().send(writev, frame, sent)
     }
 
-    /// The packet that was next, so long, has been sent.
+    /// Notes that the next packet, of this length, has been sent.
     pub(crate) fn sent(&mut self, len: usize) {
         self.parts[self.next].playback.sent(len);
     }
 
-    /// The packet that was next is passed over.
+    /// Leaves out the next packet.
     pub(crate) fn done(&mut self) {
         self.parts[self.next].playback.done();
     }
 
-    /// Where each of them is, of so many: `None` of one that has ended, and of all when the master has. Of what has not been
-    /// read yet the time is that at which the others are.
+    /// Positions of the `count` parts of the session: `None` for a part that is over, and for all if the
+    /// master is. A part whose next packet has not been read has the time of the others.
     pub(crate) fn positions(&self, count: usize) -> Vec<Option<Place>> {
         if self.is_over {
             return vec![None; count];
@@ -414,7 +419,7 @@ impl<'a> Presentation<'a> {
         positions
     }
 
-    /// How each of them goes on that does in one of these.
+    /// State for playbacks that continue at these positions.
     pub(crate) fn continuations(&self, positions: &[Option<Place>]) -> Vec<Option<Continuation>> {
         let mut continuations = vec![None; positions.len()];
         for part in &self.parts {
@@ -436,22 +441,22 @@ mod tests {
     const MS: i64 = 1_000_000;
 
     #[test]
-    fn another_clock_is_followed_a_step_at_a_time() {
+    fn another_clock_is_followed_in_steps() {
         let mut other = Following::new(Drift::default(), 0);
-        // Both are as they were; then the master has gone from the host's by 3 ms, and the other one by 5.
+        // No drift at first; then the master has drifted by 3 ms, and the other one by 5.
         assert_eq!(other.step(0, MS), 0);
         other.is_ns = 5 * MS;
         let steps: Vec<i64> = (0..4).map(|_| other.step(3 * MS, MS)).collect();
         assert_eq!(steps, [-MS, -MS, 0, 0]);
-        // It goes along with the master alone.
+        // Then it follows the master's drift alone.
         assert_eq!(other.step(3 * MS + 7, MS), 7);
     }
 
     #[test]
-    fn a_recording_behind_another_one_begins_where_the_master_has_gone_to() {
+    fn a_next_recording_begins_with_the_drift_of_the_master() {
         let mut other = Following::behind(Drift::default(), 0, 5 * MS);
         assert_eq!((other.gone_ns(), other.step(5 * MS, MS)), (5 * MS, 0));
-        // What it began too late by it catches up with.
+        // It makes up for the time by which it began too late.
         other.shifted_ns -= 2 * MS;
         let steps: Vec<i64> = (0..3).map(|_| other.step(5 * MS, MS)).collect();
         assert_eq!(steps, [MS, MS, 0]);

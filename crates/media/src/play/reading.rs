@@ -1,4 +1,4 @@
-//! What a playback asks the disks for, and at which rate.
+//! Blocks that a playback requests, and the rate that it reserves.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use engine::clock;
 use engine::stream::Wish;
 use sched::units::Bytes;
 
-use super::{Ask, Current, PlayError, Playback};
+use super::{BlockRequest, CurrentBlock, PlayError, Playback};
 use crate::archive::block::{Block, Entry, Kind};
 use crate::session::Scale;
 use crate::session::demand::{LOOK_EVERY, Seen};
 
 impl Playback<'_> {
-    /// The first block is next if it has been read already: it is sent from the buffer that it was read into, which is one
-    /// of those that blocks are read into, and is given back like them.
+    /// Takes the first block if the search for the beginning has read it. Its buffer is one of the stream's
+    /// and is given back like the others.
     pub(super) fn take_first(&mut self) -> Result<bool, PlayError> {
         let Some((serial, buffer)) = self.first.take() else {
             return Ok(false);
@@ -37,19 +37,17 @@ impl Playback<'_> {
         }
     }
 
-    /// A block is there, and what of it is to be sent is next.
+    /// Makes a block that has been read the current one.
     pub(super) fn begin_block(
         &mut self,
-        (serial, key): Ask,
+        (serial, key): BlockRequest,
         buffer: Buffer,
     ) -> Result<(), PlayError> {
         let (archive, track) = (self.archive, self.manner.track);
-        let within = self.within.take().filter(|(of, _)| *of == serial);
-        let (skip, begins) = match (key, within) {
-            (None, _) => (std::mem::take(&mut self.skip), false),
-            (Some(key), None) if key.serial == serial => (key.packet as usize, true),
-            (Some(_), None) => (0, false),
-            (Some(_), Some((_, packet))) => (packet, true),
+        let (skip, begins) = match key {
+            None => (std::mem::take(&mut self.skip), false),
+            Some(key) if key.serial == serial => (key.packet as usize, true),
+            Some(_) => (0, false),
         };
         let read = buffer.with(|bytes| {
             let block = Block::parse(bytes).ok();
@@ -64,22 +62,21 @@ impl Playback<'_> {
             let is_taken = self.takes(&block);
             Some(is_taken.then(|| (packets_of(&block, skip, frame), seen)))
         })?;
-        // What is of a recording that is not played is not missing.
+        // A block of a recording that is not played is not missing.
         let is_left_out = matches!(read, Some(None));
         let (packets, seen) = read.flatten().unzip();
         if !is_left_out {
             self.note_read(seen, key.is_none());
         }
-        self.current = Some(Current {
+        self.current = Some(CurrentBlock {
             serial,
-            key,
             buffer,
             packets: packets.unwrap_or_default(),
         });
         Ok(())
     }
 
-    /// A block was read, which is `None` if it was not what it should be.
+    /// Counts a block that was read; `None` if it was damaged or overwritten.
     fn note_read(&mut self, seen: Option<Seen>, is_whole: bool) {
         self.seen = seen
             .map(|seen| (seen.arrival_ns, seen.media_ns))
@@ -99,7 +96,7 @@ impl Playback<'_> {
         });
     }
 
-    /// Has the rate follow what is read, where all of it is.
+    /// Adapts the reserved rate to the blocks that are read, unless only key frames are.
     pub(super) fn negotiate(&mut self) {
         let speed = self.manner.speed;
         let Some((demand, negotiation)) = self.follows.as_mut().filter(|_| self.keys.is_none())
@@ -107,7 +104,7 @@ impl Playback<'_> {
             return;
         };
         let now = clock::now();
-        // What is reserved is more than what is played takes while it is read ahead.
+        // While it reads ahead it has reserved more than playing takes.
         if now < self.look_at || self.reader.is_to_read_ahead() {
             return;
         }
@@ -131,12 +128,12 @@ impl Playback<'_> {
         }
     }
 
-    /// Whether the recording goes on.
+    /// Returns true if the recording is still being made.
     pub(super) fn is_live(&self) -> bool {
         self.archive.goes_on(&self.recording)
     }
 
-    /// Asks for as many blocks as there are buffers and blocks.
+    /// Requests blocks while there are buffers and blocks.
     pub(super) fn ask(&mut self) -> Result<(), PlayError> {
         if let Some(now) = self.archive.recording(Some(self.recording.number)) {
             self.recording = now;
@@ -154,7 +151,7 @@ impl Playback<'_> {
                 },
             };
             let Some(offset) = self.archive.offset(next.0) else {
-                // It is gone since the recording was looked at.
+                // It has been overwritten since the recording was looked up.
                 self.missing += 1;
                 continue;
             };
@@ -168,8 +165,8 @@ impl Playback<'_> {
         Ok(())
     }
 
-    /// Whether the stream's range reaches so far. If not, it is made as long as the archive is, and whoever waits for the
-    /// disks is woken when that is done.
+    /// Returns true if the reserved range includes the block at this offset. If not, begins to extend it to
+    /// the end of the archive; the end of that wakes the thread.
     fn reaches(&mut self, offset: Bytes) -> Result<bool, PlayError> {
         if let Some(change) = &self.change {
             match change.take() {
@@ -196,8 +193,8 @@ impl Playback<'_> {
         Ok(false)
     }
 
-    /// The next block to be asked for, if there is one now.
-    fn next_block(&mut self) -> Result<Option<Ask>, PlayError> {
+    /// The next block to be requested, if there is one yet.
+    fn next_block(&mut self) -> Result<Option<BlockRequest>, PlayError> {
         loop {
             let next = self.next_of_recording()?;
             if next.is_some() || !self.read_on() {
@@ -206,15 +203,15 @@ impl Playback<'_> {
         }
     }
 
-    /// The same of the recording that is read.
-    fn next_of_recording(&mut self) -> Result<Option<Ask>, PlayError> {
+    /// The next block of the recording that is read.
+    fn next_of_recording(&mut self) -> Result<Option<BlockRequest>, PlayError> {
         if self.is_passed {
             self.parts.clear();
             return Ok(None);
         }
         let (archive, reader) = (self.archive, &self.reader);
         let Some(keys) = &mut self.keys else {
-            // What has been overwritten meanwhile is passed over.
+            // Skips what has been overwritten.
             self.next_ask = self.next_ask.max(self.recording.first);
             let serial = self.next_ask;
             let is_there = serial < self.recording.end;
@@ -226,7 +223,7 @@ impl Playback<'_> {
                 reader.time_for(archive.offset(first).unwrap_or_default(), blocks)
             })?
         {
-            // It is where it was, when all of it has been sent.
+            // The position is that of the key frame until the next one is chosen.
             (self.next_ask, self.skip) = (key.serial, key.packet as usize);
             let blocks = key.serial..key.end.unwrap_or(key.serial) + 1;
             self.parts.extend(blocks.map(|serial| (serial, Some(key))));
@@ -235,7 +232,8 @@ impl Playback<'_> {
     }
 }
 
-/// The packets of a block, from one on; or those of a track's frame, which begins with it or goes on.
+/// The packets of a block from number `from` on. With `frame`, a track and whether the frame begins with that
+/// packet, only the packets of that frame.
 fn packets_of(
     block: &Block<'_>,
     from: usize,

@@ -1,4 +1,4 @@
-//! How the packet that is next goes, and what is known then.
+//! Sending of the next packet.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -8,23 +8,24 @@ use crate::rtp::packet::HEADER_BYTES;
 use crate::session::Scale;
 
 impl Playback<'_> {
-    /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not
-    /// shown as it was or is of one of several recordings.
+    /// The header of the next packet, if that is RTP and has been read: as received, or renumbered if the
+    /// scale is not 1 or several recordings are played.
     #[must_use]
     pub fn header(&self) -> Option<[u8; HEADER_BYTES]> {
         let entry = self.packet().filter(|of| of.kind == Kind::Rtp)?;
-        let is_as_it_was = self.manner.scale == Scale::ONE;
+        let is_unscaled = self.manner.scale == Scale::ONE;
         Some(match self.numbering.get(usize::from(entry.track)) {
-            Some(of) => of.header(entry.header, self.shown_ns(entry), is_as_it_was),
+            Some(of) => of.header(entry.header, self.shown_ns(entry), is_unscaled),
             None => entry.header,
         })
     }
 
-    /// Sends what is next of the packet with `writev`, from `sent` bytes of it on, behind `frame`; how many bytes went, and how many
-    /// there are in all. `None`: not now.
+    /// Sends `frame` and the next packet with `writev`, without the first `sent` bytes, which have been sent.
+    /// Returns the number of bytes sent by this call and that of all bytes; `None` if the socket takes
+    /// nothing now.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// If the socket fails.
     pub fn send(
         &self,
         writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
@@ -53,7 +54,7 @@ impl Playback<'_> {
         let all = frame.len() + header.len() + body.len();
         match written {
             Ok(written) => Ok(written.map(|count| (count, all))),
-            // Nobody listens at a port of the peer: it may have just closed it.
+            // The peer has closed the port (ICMP): the packet counts as sent.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 Ok(Some((all - sent, all)))
             }
@@ -61,7 +62,7 @@ impl Playback<'_> {
         }
     }
 
-    /// The length of the packet that is next.
+    /// The length of the next packet in bytes.
     #[must_use]
     pub fn packet_len(&self) -> usize {
         let front = self.current.as_ref().and_then(|of| of.packets.front());
@@ -75,18 +76,18 @@ impl Playback<'_> {
         })
     }
 
-    /// Counts the packet that is next.
+    /// Advances the numbering by the next packet.
     fn count(&mut self) {
         let Some(entry) = self.packet().filter(|of| of.kind == Kind::Rtp).copied() else {
             return;
         };
-        let (shown_ns, is_as_it_was) = (self.shown_ns(&entry), self.manner.scale == Scale::ONE);
+        let (shown_ns, is_unscaled) = (self.shown_ns(&entry), self.manner.scale == Scale::ONE);
         if let Some(of) = self.numbering.get_mut(usize::from(entry.track)) {
-            of.count(&entry.header, shown_ns, is_as_it_was);
+            of.count(&entry.header, shown_ns, is_unscaled);
         }
     }
 
-    /// The packet that was next, so long, has been sent.
+    /// Notes that the next packet, of this length, has been sent.
     pub(crate) fn sent(&mut self, len: usize) {
         if let Some((_, negotiation)) = &self.follows {
             negotiation.member().count(|counts| {
@@ -97,7 +98,7 @@ impl Playback<'_> {
         self.done();
     }
 
-    /// The packet that was next has been sent, or is passed over.
+    /// Moves on to the packet after the next one, which was sent or left out.
     pub fn done(&mut self) {
         if let Some(Upcoming::Packet { due, .. }) = self.upcoming() {
             self.last_due = due;

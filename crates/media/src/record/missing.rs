@@ -1,58 +1,62 @@
-//! Which packets are missing from a recording, and why: ranges of numbers, told once a second.
+//! Packets that are missing from a recording: ranges of sequence numbers, with the reason, for the log.
 //!
-//! Those that had no room are few ranges, as it takes a while for a buffer to become free. Those that were not sent may be as many as
-//! somebody likes, who could write more into the log than it sends: so many are named, and the others are counted.
+//! The log gets one line a second at most, so that a sender cannot write more into it than it sends: the line
+//! names up to `RANGES_MAX` ranges, and counts the packets of all others.
 
 use std::fmt;
 
 use sched::units::{Nanos, Time};
 
-/// Ranges are told of together, so long after the first of them was noted.
+/// Time from the first range of a line to the line.
 const TELL_AFTER: Nanos = Nanos::from_secs(1);
 
-/// So many of them are named; of the others is told how many they are.
+/// Ranges that a line names.
 const RANGES_MAX: usize = 64;
 
-/// Why packets are missing.
+/// Reason why packets are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
     /// They did not come, though there was room for them all the time.
     Never,
-    /// For a part of the time since the packet before there was no free buffer, and nothing was received.
+    /// For a part of the time since the packet before them no buffer was free, so nothing was received.
     NoBuffer,
-    /// They came and their socket had no room for them, or for some of them: what lay there was not received fast enough,
-    /// though buffers were free.
+    /// Their socket had no room for at least some of them: it was not read fast enough, though buffers were free.
     SocketFull,
-    /// They came, and were not received soon enough after the end, though buffers were free.
+    /// They lay in their socket when the session had ended, though buffers were free.
     Ended,
-    /// They came and are longer than a block has room for.
+    /// They are longer than a block has room for.
     TooLong,
-    /// They came and are no RTP packets.
+    /// They are no RTP packets.
     Malformed,
-    /// Whether they were ever sent, nobody can say: the numbers go on from elsewhere, and the time does not say for how long.
+    /// The sender has restarted its sequence numbers, and its timestamps do not say for how long packets were
+    /// missing: nobody knows whether these were ever sent.
     Anew,
 }
 
-/// Packets of a track that are missing, by their numbers, which go on with 0 behind 65,535.
+/// Missing packets of a track by their sequence numbers; 65,535 is followed by 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// Whose they are.
+    /// The track's number in the description.
     pub track: usize,
-    /// The first one.
+    /// The first sequence number.
     pub first: u16,
-    /// The last one.
+    /// The last sequence number.
     pub last: u16,
-    /// When they were found to be missing, since the recording began: as the one behind them came, or nothing more was
-    /// received.
+    /// Time since the recording began at which they were found missing: the next packet came, or receiving ended.
     pub at: Nanos,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
 impl Range {
-    /// Whether the other one is what comes next of the same.
-    fn goes_on_with(&self, next: &Self) -> bool {
+    /// Returns true if `next` continues this range.
+    fn is_continued_by(&self, next: &Self) -> bool {
         self.track == next.track && self.why == next.why && self.last.wrapping_add(1) == next.first
+    }
+
+    fn contains(&self, track: usize, number: u16) -> bool {
+        let offset = number.wrapping_sub(self.first);
+        self.track == track && offset <= self.last.wrapping_sub(self.first)
     }
 }
 
@@ -78,128 +82,88 @@ impl fmt::Display for Range {
     }
 }
 
-/// Ranges of a track that are missing for one reason, and are not named.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct More {
-    /// One of them.
-    pub one: Range,
-    /// How many there are.
-    pub ranges: u64,
-    /// How many numbers are in them, of which some may have come later.
-    pub numbers: u64,
-}
-
-impl fmt::Display for More {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges = self.ranges;
-        // How many there are of those nobody knows.
-        let numbers = match self.one.why {
-            Why::Anew => String::new(),
-            _ => format!(" with {} numbers", self.numbers),
-        };
-        write!(f, "{ranges} more{numbers}, among them {}", self.one)
-    }
-}
-
-/// What is told at one time.
+/// One line of the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Told {
-    /// Those that are named, in the order in which they were found missing.
+pub struct Notice {
+    /// Ranges that are named, in the order in which they were found.
     pub ranges: Vec<Range>,
-    /// The others, of each track and for each reason.
-    pub more: Vec<More>,
+    /// Packets in all other ranges, some of which may have come later.
+    pub more_packets: u64,
+    /// Restarts of sequence numbers in all other ranges.
+    pub more_restarts: u64,
 }
 
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges = self.ranges.iter().map(ToString::to_string);
-        let more = self.more.iter().map(ToString::to_string);
-        let all: Vec<String> = ranges.chain(more).collect();
-        f.write_str(&all.join("; "))
+impl Notice {
+    /// Inserts a range at `place`, or counts it if there is no room.
+    fn insert(&mut self, place: usize, range: Range) {
+        if self.ranges.len() < RANGES_MAX {
+            self.ranges.insert(place, range);
+        } else if range.why == Why::Anew {
+            self.more_restarts += 1;
+        } else {
+            self.more_packets += u64::from(range.last.wrapping_sub(range.first)) + 1;
+        }
     }
 }
 
-/// Ranges that are still to be told of.
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = self.ranges.iter().map(ToString::to_string).collect();
+        if self.more_packets > 0 {
+            parts.push(format!("{} more packets", self.more_packets));
+        }
+        if self.more_restarts > 0 {
+            let restarts = self.more_restarts;
+            parts.push(format!("numbers begin anew {restarts} more times"));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// Collects missing packets for the log.
 #[derive(Clone, Debug, Default)]
 pub struct Missing {
-    told: Told,
+    notice: Notice,
     tell_at: Option<Time>,
 }
 
 impl Missing {
-    /// Notes a range.
+    /// Notes a range; one that continues the last range of its track extends that.
     pub fn note(&mut self, range: Range, now: Time) {
-        let mut ranges = self.told.ranges.iter_mut().rev();
-        let last = ranges.find(|of| of.track == range.track);
-        match last.filter(|last| last.goes_on_with(&range)) {
+        let ranges = &mut self.notice.ranges;
+        let last = ranges.iter_mut().rfind(|of| of.track == range.track);
+        match last.filter(|last| last.is_continued_by(&range)) {
             Some(last) => last.last = range.last,
-            None => self.insert(self.told.ranges.len(), range),
+            None => self.notice.insert(self.notice.ranges.len(), range),
         }
         self.tell_at.get_or_insert(now.saturating_add(TELL_AFTER));
     }
 
-    /// Names one at a place of the list, if there is room for that.
-    fn insert(&mut self, place: usize, range: Range) {
-        let Told { ranges, more } = &mut self.told;
-        if ranges.len() < RANGES_MAX {
-            return ranges.insert(place, range);
-        }
-        let numbers = u64::from(range.last.wrapping_sub(range.first)) + 1;
-        let is_of = |of: &&mut More| of.one.track == range.track && of.one.why == range.why;
-        match more.iter_mut().find(is_of) {
-            Some(of) => {
-                of.numbers += numbers;
-                match of.one.goes_on_with(&range) {
-                    true => of.one.last = range.last,
-                    false => (of.ranges, of.one) = (of.ranges + 1, range),
-                }
-            }
-            None => more.push(More {
-                one: range,
-                ranges: 1,
-                numbers,
-            }),
-        }
-    }
-
-    /// One that was missing has come after all.
+    /// Takes a packet that came late out of its range, except where its sender's numbers had begun anew.
     pub fn came(&mut self, track: usize, number: u16) {
-        let is_in = |range: &Range| {
-            range.track == track
-                && number.wrapping_sub(range.first) <= range.last.wrapping_sub(range.first)
-        };
-        // One that says that nobody knows goes on saying so.
-        let is_in = |range: &Range| range.why != Why::Anew && is_in(range);
-        let Some(place) = self.told.ranges.iter().rposition(is_in) else {
+        let is_in = |range: &Range| range.why != Why::Anew && range.contains(track, number);
+        let Some(place) = self.notice.ranges.iter().rposition(is_in) else {
             return;
         };
-        let whole = self.told.ranges.remove(place);
-        let behind = Range {
-            first: number.wrapping_add(1),
-            ..whole
-        };
-        let before = Range {
-            last: number.wrapping_sub(1),
-            ..whole
-        };
-        for (part, is_some) in [
-            (behind, number != whole.last),
-            (before, number != whole.first),
-        ] {
-            if is_some {
-                self.insert(place, part);
-            }
+        let whole = self.notice.ranges.remove(place);
+        if number != whole.last {
+            let first = number.wrapping_add(1);
+            self.notice.insert(place, Range { first, ..whole });
+        }
+        if number != whole.first {
+            let last = number.wrapping_sub(1);
+            self.notice.insert(place, Range { last, ..whole });
         }
     }
 
-    /// What there is to tell at this time, if anything; `ends`: all there is, as nothing comes any more.
-    pub fn tell(&mut self, now: Time, ends: bool) -> Option<Told> {
+    /// Returns the next line if it is due, or if anything is left when the recording `ends`.
+    pub fn tell(&mut self, now: Time, ends: bool) -> Option<Notice> {
         if !ends && self.tell_at.is_none_or(|at| now < at) {
             return None;
         }
         self.tell_at = None;
-        let told = std::mem::take(&mut self.told);
-        (told != Told::default()).then_some(told)
+        let notice = std::mem::take(&mut self.notice);
+        (notice != Notice::default()).then_some(notice)
     }
 }
 
@@ -217,11 +181,11 @@ mod tests {
         }
     }
 
-    /// What is told where all of it is named.
+    /// The ranges of a line that names all.
     fn named(missing: &mut Missing, now: Time, ends: bool) -> Vec<Range> {
-        let told = missing.tell(now, ends).unwrap_or_default();
-        assert_eq!(told.more, []);
-        told.ranges
+        let notice = missing.tell(now, ends).unwrap_or_default();
+        assert_eq!((notice.more_packets, notice.more_restarts), (0, 0));
+        notice.ranges
     }
 
     #[test]
@@ -239,45 +203,32 @@ mod tests {
         assert_eq!(named(&mut missing, Time(9 * second), true), [range(9)]);
     }
 
-    /// However many there are, so many are named in a second, and all are counted.
     #[test]
-    fn what_is_not_named_is_counted() {
+    fn ranges_beyond_the_limit_are_counted() {
         let mut missing = Missing::default();
-        let never = |first, track| Range {
-            why: Why::Never,
-            track,
+        let anew = |first| Range {
+            why: Why::Anew,
+            track: 0,
             ..range(first)
         };
         for first in (0..1_000).map(|first| first * 5) {
             missing.note(range(first), Time(u64::from(first)));
-            missing.note(never(first, 0), Time(u64::from(first)));
+            missing.note(anew(first), Time(u64::from(first)));
             assert_eq!(missing.tell(Time(u64::from(first)), false), None);
         }
-        // One behind another is one, also among those.
-        missing.note(never(4_998, 0), Time(1_000));
-        let told = missing.tell(Time(1_000), true).unwrap();
-        let some = (0..32).flat_map(|first| [range(first * 5), never(first * 5, 0)]);
-        assert_eq!(told.ranges, some.collect::<Vec<_>>());
-        let more = |one, numbers| More {
-            one,
-            ranges: 968,
-            numbers,
-        };
-        let both = Range {
-            last: 5_000,
-            ..never(4_995, 0)
-        };
-        let expected = [more(range(4_995), 2_904), more(both, 2_907)];
-        assert_eq!(told.more, expected);
-        assert!(told.to_string().ends_with(
-            "968 more with 2907 numbers, among them track 0: 4995 to 5000 at 3.000 s: did not come"
-        ));
+        let notice = missing.tell(Time(1_000), true).unwrap();
+        let some = (0..32).flat_map(|first| [range(first * 5), anew(first * 5)]);
+        assert_eq!(notice.ranges, some.collect::<Vec<_>>());
+        let more = (notice.more_packets, notice.more_restarts);
+        assert_eq!(more, (968 * 3, 968));
+        let text = notice.to_string();
+        assert!(text.ends_with("; 2904 more packets; numbers begin anew 968 more times"));
         assert_eq!(missing.tell(Time(u64::MAX), true), None);
     }
 
-    /// Those of another track may lie between.
+    /// Ranges of another track may lie between.
     #[test]
-    fn one_behind_another_is_one() {
+    fn adjacent_ranges_of_a_track_are_joined() {
         let mut missing = Missing::default();
         let other = Range {
             track: 0,
@@ -293,25 +244,20 @@ mod tests {
         assert_eq!(named(&mut missing, Time(0), true), [both, other]);
     }
 
-    /// What is parted by one that has come late is not named either where there is no room for that.
     #[test]
-    fn parts_are_not_too_many() {
+    fn parts_of_a_split_range_respect_the_limit() {
         let mut missing = Missing::default();
         for first in (0..RANGES_MAX as u16).map(|first| first * 5) {
             missing.note(range(first), Time(0));
         }
         (0..RANGES_MAX as u16).for_each(|first| missing.came(1, first * 5 + 1));
-        let told = missing.tell(Time(0), true).unwrap();
-        assert_eq!(told.ranges.len(), RANGES_MAX);
-        assert_eq!(
-            told.more.iter().map(|of| of.numbers).sum::<u64>(),
-            RANGES_MAX as u64
-        );
+        let notice = missing.tell(Time(0), true).unwrap();
+        assert_eq!(notice.ranges.len(), RANGES_MAX);
+        assert_eq!(notice.more_packets, RANGES_MAX as u64);
     }
 
-    /// What is counted is told of also where all that was to be named has come.
     #[test]
-    fn what_is_counted_is_told_of_alone() {
+    fn counted_packets_are_told_without_ranges() {
         let mut missing = Missing::default();
         let one = |number| Range {
             last: number,
@@ -319,24 +265,12 @@ mod tests {
         };
         (0..70).for_each(|number| missing.note(one(2 * number), Time(0)));
         (0..RANGES_MAX as u16).for_each(|number| missing.came(1, 2 * number));
-        let told = missing.tell(Time(0), true).unwrap();
-        assert_eq!((told.ranges, told.more[0].numbers), (vec![], 6));
-        let anew = More {
-            one: Range {
-                why: Why::Anew,
-                ..range(7)
-            },
-            ranges: 3,
-            numbers: 9,
-        };
-        assert!(
-            anew.to_string()
-                .starts_with("3 more, among them track 1: 7 to 9")
-        );
+        let notice = missing.tell(Time(0), true).unwrap();
+        assert_eq!(notice.to_string(), "6 more packets");
     }
 
     #[test]
-    fn what_comes_late_is_not_missing() {
+    fn late_packets_are_taken_out() {
         let part = |first, last| Range {
             first,
             last,
@@ -361,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_says_which_when_and_why() {
+    fn a_range_shows_track_numbers_time_and_reason() {
         assert_eq!(
             range(65_535).to_string(),
             "track 1: 65535 to 1 at 3.000 s: no buffer was free"

@@ -1,7 +1,7 @@
-//! Datagrams, and how many of them a socket has dropped: the kernel has no room for more than so many.
+//! Receives datagrams, and counts those that the kernel has dropped because a socket's receive buffer was full.
 //!
-//! It says so with each that it hands out (`SO_RXQ_OVFL`, socket(7)): as of when that one came. What it has dropped behind
-//! the last one is in its table of sockets alone.
+//! The kernel gives the count with each datagram, as it was when that one came (`SO_RXQ_OVFL`, socket(7)).
+//! Those dropped after the last datagram are counted in its table of sockets only.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, IoSliceMut};
@@ -11,29 +11,29 @@ use std::os::fd::AsRawFd as _;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use rustix::io::Errno;
 
-/// The kernel's tables of sockets, of one line each: the words of which say, among others, its inode and how many it has
-/// dropped.
+/// The kernel's tables of sockets: a line per socket, whose words include its inode and the number of dropped
+/// datagrams.
 const TABLES: [&str; 2] = ["/proc/self/net/udp", "/proc/self/net/udp6"];
 const INODE_WORD: usize = 9;
 const DROPPED_WORD: usize = 12;
 
-/// How often they are looked at for a socket that is not found.
-const LOOKS: usize = 4;
+/// Reads of the tables to find a socket.
+const READS_MAX: usize = 4;
 
-/// Room for what is said with a datagram: a header and a word (cmsg(3)).
+/// Room for the control message with the count: a header and a word (cmsg(3)).
 #[repr(align(8))]
 struct Control([u8; 24]);
 
-/// Has the kernel say with each datagram how many it has dropped.
+/// Makes the kernel give the count of dropped datagrams with each datagram.
 ///
 /// # Errors
-/// When it cannot.
+/// If the kernel refuses the option.
 pub(crate) fn count_dropped(socket: &UdpSocket) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::RxqOvfl, &1)?)
 }
 
-/// Receives one into `parts`: its bytes, and how many the socket had dropped until it came, if that is
-/// [counted](count_dropped), modulo 2^32.
+/// Receives a datagram into `parts`. Returns its length in bytes, and the number of datagrams dropped before
+/// it came, modulo 2^32, if [`count_dropped`] was called.
 ///
 /// # Errors
 /// Those of the socket.
@@ -56,22 +56,23 @@ pub(crate) fn receive(
     Ok((received.bytes, dropped.unwrap_or(0)))
 }
 
-/// How many each of these sockets has dropped until now, modulo 2^32; `None`: it is in no table, as one of another namespace.
+/// Datagrams that each of these sockets has dropped so far, modulo 2^32; `None` for a socket that is in no
+/// table, such as one of another network namespace.
 ///
 /// # Errors
-/// When a table cannot be read.
+/// If a table cannot be read.
 pub(crate) fn dropped(sockets: &[&UdpSocket]) -> io::Result<Vec<Option<u32>>> {
     let inodes = sockets
         .iter()
         .map(|socket| Ok(rustix::fs::fstat(socket)?.st_ino));
     let inodes: Vec<u64> = inodes.collect::<io::Result<_>>()?;
     let mut found = vec![None; inodes.len()];
-    // A table is handed out in pieces, and one is passed over where another that was before it is closed meanwhile.
-    for table in TABLES.iter().cycle().take(TABLES.len() * LOOKS) {
+    // The kernel gives a table in pieces, and leaves out a socket if one before it is closed between two pieces.
+    for table in TABLES.iter().cycle().take(TABLES.len() * READS_MAX) {
         if !found.contains(&None) {
             break;
         }
-        // Of a host without IPv6 one is not there.
+        // A host without IPv6 has no table for it.
         let Ok(file) = File::open(table) else {
             continue;
         };
@@ -87,7 +88,7 @@ pub(crate) fn dropped(sockets: &[&UdpSocket]) -> io::Result<Vec<Option<u32>>> {
     Ok(found)
 }
 
-/// What a line of a table says: a socket's inode, and how many it has dropped; `None`: it is about none.
+/// The inode and the number of dropped datagrams of a line of a table; `None` for another line.
 fn dropped_of(line: &str) -> Option<(u64, u32)> {
     let word = |number| line.split_ascii_whitespace().nth(number);
     let dropped: u64 = word(DROPPED_WORD)?.parse().ok()?;
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_about_a_socket() {
+    fn a_table_line_is_parsed() {
         let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
         let line = "  977: 0100007F:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000   104        0 18223 2 00000000f3b6b6f4 4294967297 ";
         assert_eq!(dropped_of(line), Some((18_223, 1)));
@@ -108,9 +109,9 @@ mod tests {
         }
     }
 
-    /// What the kernel says with a datagram, and what it says in all.
+    /// By the count with a datagram, and by the table.
     #[test]
-    fn what_a_socket_has_no_room_for_is_counted() {
+    fn datagrams_dropped_by_a_full_socket_are_counted() {
         let bind = |host: &str| UdpSocket::bind(format!("{host}:0"));
         // The host may have no IPv6.
         let hosts = ["127.0.0.1", "[::1]"].map(|host| Some((bind(host).ok()?, bind(host).ok()?)));

@@ -1,7 +1,7 @@
-//! RTP packets as they come: whose they are, which are missing, where frames begin, and when they are to be played.
+//! RTP packets: header, sequence numbers, frames and media time.
 //!
-//! The fixed header of a packet (RFC 3550, section 5.1) is received apart from what follows it, so that bodies lie back
-//! to back in a block. What is here is given the two parts; nothing is copied.
+//! The fixed header of a packet (RFC 3550, section 5.1) is received apart from the rest, the body, so that
+//! bodies lie back to back in a block. Functions here take the two parts and copy nothing.
 
 mod clock;
 pub mod frames;
@@ -11,24 +11,25 @@ pub use clock::{Clocks, Report};
 pub use frames::{Coding, Frames, Mark};
 pub use sequence::{Order, Sequence};
 
-/// How long the fixed header is.
+/// Length of the fixed header in bytes.
 pub const HEADER_BYTES: usize = 12;
 
-/// What a packet begins with: of RTP who sends it (RFC 3550, section 5.1), of RTCP as well (section 6.4).
+/// The first bytes of a packet, up to the SSRC of the sender: of RTP (RFC 3550, section 5.1) or of RTCP
+/// (section 6.4).
 pub type Head = [u8; 12];
 
-/// What a fixed header says.
+/// The fixed header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The last packet of a frame, for video.
     pub marker: bool,
-    /// Which of the description's formats.
+    /// Number of the format in the description.
     pub payload_type: u8,
-    /// Counts packets.
+    /// Sequence number.
     pub sequence: u16,
-    /// Counts time, in the units of the track.
+    /// Time in units of the track's clock rate.
     pub timestamp: u32,
-    /// Whose packets.
+    /// The sender's identifier (synchronisation source).
     pub ssrc: u32,
     contributors: usize,
     has_extension: bool,
@@ -36,7 +37,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of the first bytes of a packet; `None`: it is no RTP.
+    /// Parses the first bytes of a packet; `None` if the version is not that of RTP.
     #[must_use]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let [first, second, s0, s1, t0, t1, t2, t3, c0, c1, c2, c3] = *bytes;
@@ -67,7 +68,7 @@ impl Header {
         }
     }
 
-    /// What of the body is payload; padding is left at its end. `None`: it is shorter than its header says.
+    /// The payload of a body, with padding at its end; `None` if the body is shorter than the header says.
     #[must_use]
     pub fn payload<'a>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
         let body = body.get(4 * self.contributors..)?;
@@ -79,16 +80,16 @@ impl Header {
     }
 }
 
-/// What a compound of RTCP says that changes something here.
+/// The parts of an RTCP compound packet that matter here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Said {
-    /// Of the first packet, if it is a sender report: whose, and what.
+    /// SSRC and clocks of the first packet, if that is a sender report.
     pub report: Option<(u32, Report)>,
-    /// Who says that they leave.
+    /// SSRCs of senders that leave (BYE).
     pub leaving: Vec<u32>,
 }
 
-/// What a compound says; what is none says nothing.
+/// Parses an RTCP compound packet; anything else gives the default.
 #[must_use]
 pub fn said(compound: &[u8]) -> Said {
     let mut said = Said::default();
@@ -96,11 +97,11 @@ pub fn said(compound: &[u8]) -> Said {
     for (number, packet) in packets.map_while(Result::ok).enumerate() {
         match packet {
             rtcp_types::Packet::Sr(report) if number == 0 => {
-                let what = Report {
+                let clocks = Report {
                     ntp: report.ntp_timestamp(),
                     timestamp: report.rtp_timestamp(),
                 };
-                said.report = Some((report.ssrc(), what));
+                said.report = Some((report.ssrc(), clocks));
             }
             rtcp_types::Packet::Bye(bye) => said.leaving.extend(bye.ssrcs()),
             _ => {}
@@ -123,9 +124,9 @@ mod tests {
         Header::parse(&bytes).unwrap()
     }
 
-    /// Against a library that sees the packet whole.
+    /// Compares with a library that parses whole packets.
     #[test]
-    fn a_header_and_a_body_are_a_packet() {
+    fn header_and_payload_are_parsed_apart() {
         use rtp_types::{RtpPacket, RtpPacketBuilder};
         let payload: &[u8] = b"payload";
         let extension: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8];
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(Header::parse(&[0; HEADER_BYTES]), None);
     }
 
-    /// What each packet of one time is noted as, without a mark and with nothing missing.
+    /// Parses packets of one timestamp without markers: whether each begins a frame, and is of a key frame.
     fn marks(encoding: &str, payloads: &[&[u8]]) -> Vec<(bool, bool)> {
         let mut frames = Frames::new(Coding::of(encoding));
         let marks = payloads
@@ -170,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_stand_alone_are_known_by_their_encoding() {
+    fn key_frames_are_known_by_their_encoding() {
         for (encoding, payload, expected) in [
             ("H264", &[0x65, 1][..], true),
-            // What the picture is comes behind it.
+            // Parameters alone are no key frame.
             ("H264", &[0x67, 1], false),
             ("H264", &[0x41, 1], false),
             ("H264", &[0x78, 0, 2, 0x67, 1, 0, 1, 0x65], true),
@@ -182,20 +183,20 @@ mod tests {
             ("H264", &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 0xb0], true),
             ("H264", &[0x41, 0x88], false),
             ("H264", &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 0x9a], false),
-            // Behind a delimiter, and in one that is cut off.
+            // After a delimiter, and in an aggregate that is cut off.
             ("H264", &[0x78, 0, 2, 0x09, 1, 0, 1, 0x65], true),
             ("H264", &[0x78, 0, 2, 0x09, 1, 0, 9, 0x65], true),
             ("H264", &[0x78, 0, 2, 0x09, 0x65, 0, 1, 0x41], false),
             ("H264", &[0x78, 0, 0, 0, 4, 0x06, 1], false),
             ("H264", &[0x78, 0], false),
             ("H264", &[0x7c, 0x85], true),
-            // With the picture behind them in one unit.
+            // Parameters and a picture in one unit.
             ("H264", &[0x7c, 0x87], true),
             ("H264", &[0x67, 1, 0, 0, 1, 0x65, 0x88], true),
             ("H264", &[0x7c, 0x81], false),
             ("H264", &[0x7c], false),
             ("H264", &[], false),
-            // From there on pictures are right, or soon; and a message of another kind.
+            // A recovery point, and a message of another kind.
             ("H264", &[0x06, 5, 1, 0, 6, 1, 0x84, 0x80], true),
             ("H264", &[0x06, 5, 2, 6, 1, 0x80], false),
             ("H265", &[0x26, 1, 0], true),
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_time_may_be_of_several_frames() {
+    fn packets_of_one_timestamp_may_be_several_frames() {
         let (none, begins, key, begins_key) =
             ((false, false), (true, false), (false, true), (true, true));
         // A picture, parameters, the next picture.
@@ -238,9 +239,9 @@ mod tests {
         assert_eq!(marks("OPUS", &sound), [begins_key, key]);
     }
 
-    /// Where a picture may be a field, what goes before the second one of a frame begins none.
+    /// Units before the second field of a frame begin no frame.
     #[test]
-    fn marked_fields_of_one_time_are_one_frame() {
+    fn marked_fields_of_one_timestamp_are_one_frame() {
         let sps = |last| [0x67, 0x4d, 0x40, 0x1e, 0xda, 0x11, last];
         let (of_fields, of_frames) = (sps(0x92), sps(0xe4));
         let delimiter: &[u8] = &[0x09, 0x30];
@@ -268,7 +269,7 @@ mod tests {
             begins(new().described(&of_frames), &two),
             [1, 0, 0, 1, 0, 0]
         );
-        // Also behind a frame, and as parameters among the packets say.
+        // Also after a frame, and by parameters among the packets.
         let after = new().described(&of_fields).anew();
         assert_eq!(begins(after, &[slice, recovery, slice]), [1, 0, 0]);
         let said = [&of_fields[..], slice, delimiter, slice, &of_frames, slice];

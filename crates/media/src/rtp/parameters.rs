@@ -1,9 +1,9 @@
-//! What is needed to decode a video, which goes before its pictures or in its description.
+//! Parameter sets of H.264 and H.265, which a decoder needs: among the packets, or in the description.
 
 use super::packet::{Coding, Frames};
 use crate::sdp::{self, Track};
 
-/// Which of the two.
+/// A video codec with parameter sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Codec {
     /// H.264.
@@ -12,25 +12,25 @@ pub enum Codec {
     Hevc,
 }
 
-/// What a NAL unit is.
+/// Kind of a NAL unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NalKind {
-    /// What is needed to decode a video (H.265).
+    /// Video parameter set (H.265).
     Vps,
-    /// What is needed to decode a sequence.
+    /// Sequence parameter set.
     Sps,
-    /// What is needed to decode a picture.
+    /// Picture parameter set.
     Pps,
-    /// Part of a picture that needs no other.
+    /// Slice of a picture that is decoded without others.
     Key,
-    /// Part of another picture.
+    /// Slice of another picture.
     Slice,
     /// Anything else.
     Other,
 }
 
 impl Codec {
-    /// What a NAL unit is.
+    /// Kind of a NAL unit.
     #[must_use]
     pub fn kind(self, unit: &[u8]) -> NalKind {
         let Some(first) = unit.first() else {
@@ -47,24 +47,23 @@ impl Codec {
     }
 }
 
-/// Sequence and picture parameters, by what they are; the first ones of a recording are what a file says in its head.
+/// Parameter sets; a file has the first ones of a recording in its header.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parameters {
-    /// H.265 only.
+    /// Video parameter set (H.265).
     pub vps: Option<Vec<u8>>,
-    /// Of the sequence.
+    /// Sequence parameter set.
     pub sps: Option<Vec<u8>>,
-    /// Of pictures.
+    /// Picture parameter sets, at most 8.
     pub pps: Vec<Vec<u8>>,
 }
 
-/// So many picture parameters are noted.
 const PPS_MAX: usize = 8;
 
 impl Parameters {
-    /// Notes a NAL unit that is one of them.
+    /// Adds a NAL unit if it is a parameter set that is missing.
     pub fn note(&mut self, codec: Codec, unit: &[u8]) {
-        // Zeros behind one are between it and the next one, where there are start codes.
+        // Zeros at the end belong to the next start code (ITU-T H.264, annex B).
         let end = unit.iter().rposition(|byte| *byte != 0);
         let unit = &unit[..end.map_or(0, |last| last + 1)];
         match codec.kind(unit) {
@@ -77,26 +76,26 @@ impl Parameters {
         }
     }
 
-    /// Whether that is enough to decode with.
+    /// Returns true if these are enough for a decoder.
     #[must_use]
     pub fn is_whole(&self, codec: Codec) -> bool {
         self.sps.is_some() && !self.pps.is_empty() && (codec == Codec::Avc || self.vps.is_some())
     }
 
-    /// All of them, as they go before a stream.
+    /// All of them, in the order in which a stream has them.
     pub fn units(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.vps.iter().chain(&self.sps).chain(&self.pps)
     }
 }
 
-/// What a description says of a picture's parameters (RFC 6184, 8.1; RFC 7798, 7.1).
-pub(crate) fn described(codec: Codec, said: &str) -> Parameters {
+/// Parameter sets in the format parameters of a description (RFC 6184, section 8.1; RFC 7798, section 7.1).
+pub(crate) fn described(codec: Codec, format: &str) -> Parameters {
     let mut parameters = Parameters::default();
     let names: &[&str] = match codec {
         Codec::Avc => &["sprop-parameter-sets"],
         Codec::Hevc => &["sprop-vps", "sprop-sps", "sprop-pps"],
     };
-    let values = names.iter().filter_map(|name| sdp::parameter(said, name));
+    let values = names.iter().filter_map(|name| sdp::parameter(format, name));
     for text in values.flat_map(|value| value.split(',')) {
         if let Some(unit) = sdp::base64(text.trim()) {
             parameters.note(codec, &unit);
@@ -105,7 +104,7 @@ pub(crate) fn described(codec: Codec, said: &str) -> Parameters {
     parameters
 }
 
-/// Where the frames of a track begin that was described like this.
+/// The frame detector for a track.
 #[must_use]
 pub(crate) fn frames_of(track: &Track) -> Frames {
     let coding = Coding::of(&track.encoding);

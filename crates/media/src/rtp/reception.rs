@@ -1,53 +1,54 @@
-//! How well packets come: what a receiver tells who sends (RFC 3550, sections 6.4.1 and A.8).
+//! Reception statistics for receiver reports (RFC 3550, section 6.4.1 and appendices A.3 and A.8).
 
 use sched::units::Time;
 
 use crate::rtp::packet::{Header, Report};
 
-/// What is known of a track's packets.
+/// Statistics of a track's packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reception {
     clock_rate: u32,
     ssrc: Option<u32>,
-    /// The first number, the highest one, and how often they have wrapped.
+    /// First sequence number.
     first: u16,
+    /// Highest sequence number, which has wrapped `wraps` times.
     highest: u16,
     wraps: u32,
     received: u32,
-    /// How many were expected and received when it was last told.
-    told: (u32, u32),
-    /// The last packet's time on the way, up to a constant, in units of its clock.
+    /// Packets expected and received at the last report.
+    reported_counts: (u32, u32),
+    /// Transit time of the last packet plus a constant, in timestamp units.
     transit: Option<i64>,
-    /// In sixteenths of such units.
+    /// In sixteenths of a timestamp unit.
     jitter: u64,
-    /// The middle of the last sender report's time, and when it came.
+    /// Middle 32 bits of the NTP time of the last sender report, and its arrival.
     reported: Option<(u32, Time)>,
 }
 
-/// What a receiver reports of a source.
+/// A report block of RTCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiverReport {
-    /// Whose packets.
+    /// SSRC of the sender of the packets.
     pub ssrc: u32,
-    /// Of those since the last report, in 256ths.
+    /// Fraction of packets lost since the last report, in 256ths.
     pub fraction_lost: u8,
-    /// Of all.
+    /// Packets lost in all, at most 2^23 - 1.
     pub lost: u32,
-    /// The highest number, with how often it has wrapped.
+    /// Highest sequence number; the number of wraps in the upper 16 bits.
     pub highest: u32,
-    /// How unevenly they come, in units of their clock.
+    /// Interarrival jitter in timestamp units.
     pub jitter: u32,
-    /// The middle 32 bits of the last sender report's time; 0: there was none.
+    /// Middle 32 bits of the NTP time of the last sender report; 0 if there was none.
     pub last_report: u32,
-    /// How long ago that came, in 65,536ths of a second.
+    /// Time since that report came, in 65,536ths of a second.
     pub since_report: u32,
 }
 
-/// The most that 24 bits with a sign say.
+/// Largest value of a signed field of 24 bits.
 const LOST_MAX: u32 = 0x7f_ffff;
 
 impl Reception {
-    /// Of a track with so many units in a second.
+    /// For a track with this many timestamp units per second.
     #[must_use]
     pub fn new(clock_rate: u32) -> Self {
         Self {
@@ -56,12 +57,12 @@ impl Reception {
         }
     }
 
-    /// What comes from now on has nothing to do with what has come.
+    /// Begins anew.
     pub fn restart(&mut self) {
         *self = Self::new(self.clock_rate);
     }
 
-    /// A packet has come, which is none twice.
+    /// Counts a packet that is no duplicate.
     pub fn packet(&mut self, header: &Header, at: Time) {
         if self.ssrc != Some(header.ssrc) {
             *self = Self {
@@ -72,7 +73,7 @@ impl Reception {
             };
         }
         self.received = self.received.wrapping_add(1);
-        // Ahead by less than half of all numbers, or behind.
+        // Less than half of all numbers ahead: a later packet.
         if header.sequence.wrapping_sub(self.highest) < 0x8000 {
             self.wraps += u32::from(header.sequence < self.highest);
             self.highest = header.sequence;
@@ -80,26 +81,26 @@ impl Reception {
         let arrival = u128::from(at.get()) * u128::from(self.clock_rate) / 1_000_000_000;
         let transit = (arrival as i64).wrapping_sub(i64::from(header.timestamp));
         if let Some(before) = self.transit.replace(transit) {
-            // Timestamps wrap: what is further apart than half of them has.
+            // Timestamps wrap: the shorter distance counts.
             let apart = u64::from((transit.wrapping_sub(before) as i32).unsigned_abs());
             self.jitter = self.jitter + apart - ((self.jitter + 8) >> 4);
         }
     }
 
-    /// A sender report has come.
+    /// Notes a sender report.
     pub fn sender_report(&mut self, report: &Report, at: Time) {
         self.reported = Some(((report.ntp >> 16) as u32, at));
     }
 
-    /// What is told now; `None`: nothing has come.
+    /// The report block now; `None` before the first packet.
     pub fn report(&mut self, now: Time) -> Option<ReceiverReport> {
         let ssrc = self.ssrc?;
         let highest = self.wraps << 16 | u32::from(self.highest);
         let expected = highest.wrapping_sub(u32::from(self.first)).wrapping_add(1);
-        let (expected_before, received_before) = self.told;
+        let (expected_before, received_before) = self.reported_counts;
         let expected_since = u64::from(expected.wrapping_sub(expected_before));
         let received_since = u64::from(self.received.wrapping_sub(received_before));
-        self.told = (expected, self.received);
+        self.reported_counts = (expected, self.received);
         let lost_since = expected_since.saturating_sub(received_since);
         let fraction = (lost_since * 256).checked_div(expected_since).unwrap_or(0);
         let (last_report, since_report) = self.reported.map_or((0, 0), |(middle, at)| {
@@ -135,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told_once_and_in_all() {
+    fn lost_packets_are_reported_since_the_last_report_and_in_all() {
         let mut reception = Reception::new(CLOCK);
         assert_eq!(reception.report(at_ms(0)), None);
-        // A hundred, over the end of the numbers, of which every fourth is lost and one comes late.
+        // A hundred packets whose numbers wrap: every fourth is lost, and one comes late.
         let mut late = None;
         for number in 0..100_u16 {
             let sequence = 65_500_u16.wrapping_add(number);
@@ -158,7 +159,7 @@ mod tests {
         }
         let report = reception.report(at_ms(2_000)).unwrap();
         assert_eq!(report.ssrc, 9);
-        // The last one was lost, and nobody knows.
+        // The last packet was lost, which is not known yet.
         assert_eq!((report.lost, report.highest), (24, 65_536 + 62));
         assert_eq!(report.fraction_lost, (24 * 256 / 99) as u8);
         assert_eq!((report.last_report, report.since_report), (0, 0));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_how_unevenly_they_come() {
+    fn jitter_is_the_difference_of_transit_times() {
         let (mut even, mut uneven) = (Reception::new(CLOCK), Reception::new(CLOCK));
         for number in 0..1_000_u16 {
             let packet = header(number, 160 * u32::from(number));
@@ -177,13 +178,13 @@ mod tests {
             uneven.packet(&packet, at_ms(at + if number % 2 == 0 { 5 } else { 0 }));
         }
         assert_eq!(even.report(at_ms(0)).unwrap().jitter, 0);
-        // Five milliseconds from one to the next.
+        // Five milliseconds between two packets.
         let jitter = uneven.report(at_ms(0)).unwrap().jitter;
         assert!((39..=41).contains(&jitter), "{jitter}");
     }
 
     #[test]
-    fn a_senders_report_is_named_with_how_long_ago_it_came() {
+    fn the_last_sender_report_is_named_with_its_age() {
         let mut reception = Reception::new(CLOCK);
         reception.packet(&header(1, 1), at_ms(0));
         let said = Report {
@@ -194,7 +195,7 @@ mod tests {
         let report = reception.report(at_ms(3_500)).unwrap();
         assert_eq!(report.last_report, 0x3344_5566);
         assert_eq!(report.since_report, 5 * 65_536 / 2);
-        // Another source begins anew.
+        // The statistics of another SSRC begin anew.
         let mut other = header(7, 1);
         other.ssrc = 10;
         reception.packet(&other, at_ms(4_000));

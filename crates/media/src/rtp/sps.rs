@@ -1,9 +1,9 @@
-//! What a file has to say of a sequence of pictures, as its parameters say it.
+//! Parses sequence parameter sets (SPS) of H.264 and H.265, as far as a file needs them.
 
 use h264_reader::rbsp::{BitRead, BitReader};
 
-/// What a file has to say of an H.264 sequence (ITU-T H.264, 7.3.2.1.1): the beginning of its parameters. What is behind that
-/// is not looked at, as there are cameras that write it wrong.
+/// The beginning of the SPS of H.264 (ITU-T H.264, 7.3.2.1.1). The rest is not parsed, because some cameras
+/// write it wrong.
 pub(crate) struct AvcSps {
     pub(crate) chroma_format: u8,
     pub(crate) luma_bits_above_8: u8,
@@ -14,25 +14,25 @@ pub(crate) struct AvcSps {
     has_fields: bool,
 }
 
-/// So much of such parameters is looked at for whether there are fields.
-const LOOKED_AT_BYTES: usize = 512;
+/// Bytes of an SPS that are parsed to find out whether there are fields.
+const PARSED_BYTES_MAX: usize = 512;
 
-/// Whether a NAL unit is the parameters of an H.264 sequence whose pictures may be fields.
+/// Returns true if a NAL unit is an SPS of H.264 with pictures that may be fields.
 #[must_use]
 pub(crate) fn has_fields(sps: &[u8]) -> bool {
-    let beginning = &sps[..sps.len().min(LOOKED_AT_BYTES)];
-    // Nothing at all is no unit, for which the parser panics.
+    let beginning = &sps[..sps.len().min(PARSED_BYTES_MAX)];
+    // The parser panics if there are no bytes at all.
     let unit = Some(beginning).filter(|unit| !unit.is_empty());
     let plain = unit.and_then(|unit| h264_reader::rbsp::decode_nal(unit).ok());
     let parsed = plain.and_then(|plain| AvcSps::parse(&plain));
     parsed.is_some_and(|of| of.has_fields)
 }
 
-/// Profiles that say which chroma and how many bits they have.
+/// Profiles whose SPS has a chroma format and bit depths.
 const AVC_HIGH: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
 
 impl AvcSps {
-    /// Of what is behind the header of the NAL unit.
+    /// Parses a NAL unit without its header and without emulation prevention bytes.
     pub(crate) fn parse(plain: &[u8]) -> Option<Self> {
         let profile = *plain.first()?;
         let mut bits = BitReader::new(plain.get(3..)?);
@@ -103,19 +103,19 @@ impl AvcSps {
         Some(())
     }
 
-    /// How wide and high what is shown of it is.
+    /// Width and height of the cropped picture.
     pub(crate) fn size(&self) -> Option<(u16, u16)> {
         let some = |of: u32| u16::try_from(of).ok().filter(|of| *of > 0);
         Some((some(self.width)?, some(self.height)?))
     }
 }
 
-/// A number that is not higher than it may be.
+/// Reads an unsigned Exp-Golomb code of at most `most`.
 fn ue(bits: &mut impl BitRead, most: u32) -> Option<u32> {
     bits.read_ue("a number").ok().filter(|of| *of <= most)
 }
 
-/// Passes over one of the scaling lists (7.3.2.1.1.1).
+/// Skips one of the scaling lists (ITU-T H.264, 7.3.2.1.1.1).
 fn skip_scaling(bits: &mut impl BitRead, list: u32) -> Option<()> {
     if !bits.read_bit("seq_scaling_list_present_flag").ok()? {
         return Some(());
@@ -133,24 +133,24 @@ fn skip_scaling(bits: &mut impl BitRead, list: u32) -> Option<()> {
     Some(())
 }
 
-/// What a file has to say of an H.265 sequence (ITU-T H.265, 7.3.2.2.1): the beginning of its parameters.
+/// The beginning of the SPS of H.265 (ITU-T H.265, 7.3.2.2.1).
 pub(crate) struct HevcSps {
     pub(crate) sub_layers: u8,
     pub(crate) is_nested: bool,
     pub(crate) chroma_format: u8,
     width: u32,
     height: u32,
-    /// Left, right, top and bottom, in units of its chroma samples.
+    /// Conformance window: left, right, top and bottom offset in chroma samples.
     window: [u32; 4],
     pub(crate) luma_bits_above_8: u8,
     pub(crate) chroma_bits_above_8: u8,
 }
 
-/// The largest picture, in either direction.
+/// Largest width and height of a picture.
 const PIXELS_MAX: u32 = u16::MAX as u32;
 
 impl HevcSps {
-    /// Of what is behind the header of the NAL unit.
+    /// Parses a NAL unit without its header and without emulation prevention bytes.
     pub(crate) fn parse(plain: &[u8]) -> Option<Self> {
         let mut bits = BitReader::new(plain);
         let skip = |bits: &mut BitReader<_>, count| bits.skip(count, "skipped").ok();
@@ -204,7 +204,7 @@ impl HevcSps {
         })
     }
 
-    /// How wide and high what is shown of it is.
+    /// Width and height of the cropped picture.
     pub(crate) fn size(&self) -> Option<(u16, u16)> {
         let (of_width, of_height) = match self.chroma_format {
             1 => (2, 2),
@@ -220,6 +220,6 @@ impl HevcSps {
     }
 }
 
-/// How long a profile and a level are there.
+/// Length of a profile and of a level in the SPS, in bits.
 const PROFILE_BITS: u32 = 88;
 const LEVEL_BITS: u32 = 8;

@@ -1,436 +1,227 @@
-//! The time of packets: from their timestamps to that of the recording.
+//! Media time: the time of a recording at which a packet is shown.
+//!
+//! The first packet of a track is shown at its arrival time, and each later one as long after it as the RTP
+//! timestamps say (RFC 3550, section 5.1). So jitter, bursts and the drift of a sender's crystal change
+//! nothing.
+//!
+//! **The rule.** A timestamp step that the arrival times do not explain re-anchors the track: time continues
+//! from the last packet by as much as has passed since that one arrived. A step is not explained if
+//!
+//! * it goes back by more than `TOLERANCE_NS`, 10 s: reordered frames go back by less than a second;
+//! * it is ahead of the arrival by more than `AHEAD_NS_MAX`, 20 s, beyond what makes up for lateness; or
+//! * packets stay more than 10 s late for 10 s. After a network outage the backlog arrives faster than it is
+//!   shown and so catches up. After a pause of a sender whose clock stopped as well, nothing catches up.
+//!
+//! Lateness counts from the latest packet so far, so a slow clock is not late. The limit ahead is twice the
+//! limit of lateness because `ffmpeg -re` sends the first frame after a gap in its file at once and waits
+//! then: a gap that is taken for a jump is always found again as lateness.
+//!
+//! Tracks stay together: a track whose shift is within a second of the last one of another track takes that,
+//! and the next sender report after a shift aligns the track with the others.
+//!
+//! Given up: a clock that is set by less than the limits is followed. A pause with a stopped clock appears 10
+//! s after its place, and so does a gap of more than 20 s in a file of `ffmpeg -re`. A backlog that is still
+//! 10 s late after 10 s (`ffmpeg` 6 catches up at 1.05 times the speed) is taken for a pause: all behind it
+//! is later by the outage.
 
-/// A clock that differs by more from one packet to the next than the packets' arrivals do may have been set.
-pub(super) const JUMP_NS: i128 = 10_000_000_000;
+/// A timestamp step back by more than this is unexplained, and so is lateness that is greater for as long.
+pub(super) const TOLERANCE_NS: i128 = 10_000_000_000;
 
-/// Timestamps do not go back by as much unless their clock was set. Pictures that are shown before those that they came
-/// behind go back by less.
-const BACK_NS: i128 = JUMP_NS / 2;
+/// A timestamp step that is further ahead of the arrival than this is unexplained.
+const AHEAD_NS_MAX: i128 = 2 * TOLERANCE_NS;
 
-/// After so many frames nobody doubts any more that a clock was set.
-const SET_AHEAD_FRAMES: u32 = 64;
+/// Shifts of two tracks that differ by less than this differ by jitter.
+const SAME_SHIFT_NS: i128 = 1_000_000_000;
 
-/// What is late for as long, without coming any nearer, will not.
-const STALL_NS: u64 = 10_000_000_000;
-
-/// What has come nearer by that, within it, comes nearer. What `ffmpeg` has to catch up with is sent at 1.05 times its
-/// speed, and so comes half a second nearer.
-const NEARER_NS: i128 = 400_000_000;
-
-/// What is later than it was by that has been held up once more.
-const LATER_NS: i128 = 1_000_000_000;
-
-/// Tracks whose clocks seem to have stood or been set by amounts that differ by less have one clock.
-const SAME_NS: i128 = 1_000_000_000;
-
-/// If that is seen within as long, or before the track's next packet: a stall is looked at as long as it may last, from the
-/// next packet on.
-const TOGETHER_NS: u64 = 2 * STALL_NS;
-
-/// A track's time: from its timestamps, which begin anywhere and wrap, to that of the recording.
 #[derive(Clone, Copy, Debug)]
+struct Last {
+    timestamp: u32,
+    /// Timestamp units since the first packet.
+    units: i64,
+    arrival_ns: u64,
+}
+
+/// Maps the timestamps of a track, which begin anywhere and wrap, to media time.
+#[derive(Clone, Copy, Default, Debug)]
 struct Clock {
+    /// Timestamp units per second.
     rate: u32,
-    /// The last timestamp, how many units after the first it was, and when it arrived.
-    last: Option<(u32, i64, u64)>,
-    /// When the first is to be played, in nanoseconds of the recording.
+    last: Option<Last>,
+    /// Media time of the first packet's timestamp.
     base_ns: i128,
-    is_synchronised: bool,
-    /// What was said of it before any packet came.
-    early: Option<Report>,
-    /// The next timestamp has nothing to do with the last.
-    is_restarted: bool,
-    set_ahead: Option<SetAhead>,
-    /// How late the last packet was: 0 for what is as late as the latest, less for what came before its time.
+    /// Lateness of the last packet; negative if it came earlier than the latest one.
     late_ns: i128,
-    stall: Option<Stall>,
-}
-
-/// A clock was taken for set ahead. It was not if the frames behind the one that came first are as much later: a frame was
-/// sent when the one before it was, and its sender waited then.
-#[derive(Clone, Copy, Debug)]
-struct SetAhead {
-    ns: i128,
-    /// How much later frames have come since.
-    later_ns: i128,
-    /// So many more of them are looked at.
-    frames: u32,
-}
-
-/// Packets are late that go on where those before them ended: until they have caught up, or do not.
-#[derive(Clone, Copy, Debug)]
-struct Stall {
-    since_ns: u64,
-    /// When the packet before came.
-    before_ns: u64,
-    /// How late they were then.
-    began_ns: i128,
-    /// And have been since, at the least.
-    least_ns: i128,
-}
-
-/// What is found of a clock.
-#[derive(Clone, Copy, Debug)]
-enum Found {
-    /// It stood, or was set, and is moved by so much, or by nothing.
-    Moved(i128),
-    /// Whether it stood is still to be seen.
-    Doubted,
-}
-
-/// What was found of a track's clock that seemed to have stood or been set by so much, and when.
-#[derive(Clone, Copy, Debug)]
-struct Verdict {
-    track: usize,
-    apart_ns: i128,
-    found: Found,
-    at_ns: u64,
+    /// Arrival of the first packet of those that were later than the tolerance, up to the last packet.
+    late_since_ns: Option<u64>,
+    /// The next timestamp has no relation to the last one.
+    is_restarted: bool,
+    is_synchronised: bool,
+    /// A sender report that came before the first packet.
+    early_report: Option<Report>,
 }
 
 impl Clock {
-    /// Of a track with so many units in a second.
-    fn new(rate: u32) -> Self {
-        Self {
-            rate: rate.max(1),
-            last: None,
-            base_ns: 0,
-            is_synchronised: false,
-            early: None,
-            is_restarted: false,
-            set_ahead: None,
-            late_ns: 0,
-            stall: None,
-        }
-    }
-
-    /// What comes next counts from elsewhere: time goes on as it does for who receives it.
-    fn restart(&mut self) {
-        self.is_restarted = true;
-        self.is_synchronised = false;
-        self.early = None;
-    }
-
     fn ns(&self, units: i64) -> i128 {
         i128::from(units) * 1_000_000_000 / i128::from(self.rate)
     }
 
-    /// How many units a timestamp is after the last one; it has wrapped as often as it may have since that came.
-    fn units_after(&self, last: u32, timestamp: u32, by_arrival: i128) -> i64 {
+    /// Units from the last timestamp to this one, which has wrapped as often as the time since then allows.
+    fn units_since(&self, last: u32, timestamp: u32, waited_ns: i128) -> i64 {
         let units = i64::from(timestamp.wrapping_sub(last) as i32);
-        let went_by = by_arrival * i128::from(self.rate) / 1_000_000_000;
-        let wraps = (went_by - i128::from(units) + (1 << 31)).max(0) >> 32;
+        let waited = waited_ns * i128::from(self.rate) / 1_000_000_000;
+        let wraps = (waited - i128::from(units) + (1 << 31)).max(0) >> 32;
         units + ((wraps as i64) << 32)
     }
 
-    fn units(&self, timestamp: u32) -> Option<i64> {
-        let (last, units, _) = self.last?;
-        Some(units + i64::from(timestamp.wrapping_sub(last) as i32))
-    }
-
-    /// When a packet is to be played that arrived now, in nanoseconds of the recording.
-    fn media_ns(&mut self, timestamp: u32, others: &mut Others<'_>) -> u64 {
-        let arrival_ns = others.now_ns;
-        let Some((last, before, arrived)) = self.last else {
+    /// Takes in a packet. Returns the shift if that re-anchors the track; `other_ns` is the last shift of
+    /// another track.
+    fn take(&mut self, timestamp: u32, arrival_ns: u64, other_ns: Option<i128>) -> Option<i128> {
+        let packet = |units| Last {
+            timestamp,
+            units,
+            arrival_ns,
+        };
+        let Some(last) = self.last else {
+            self.last = Some(packet(0));
             self.base_ns = i128::from(arrival_ns);
-            self.last = Some((timestamp, 0, arrival_ns));
-            return arrival_ns;
+            return None;
         };
-        let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
-        let units = before + self.units_after(last, timestamp, by_arrival);
-        self.last = Some((timestamp, units, arrival_ns));
-        let by_clock = self.ns(units) - self.ns(before);
-        let later_ns = by_arrival - by_clock;
-        if std::mem::take(&mut self.is_restarted) {
-            // What the network has kept of those before it does not come any more.
-            self.base_ns += later_ns + self.late_ns.max(0);
-            (self.set_ahead, self.stall, self.late_ns) = (None, None, 0);
-            return self.played_ns(units);
+        let waited_ns = i128::from(arrival_ns) - i128::from(last.arrival_ns);
+        let units = last.units + self.units_since(last.timestamp, timestamp, waited_ns);
+        let step_ns = self.ns(units) - self.ns(last.units);
+        self.last = Some(packet(units));
+        // Lateness ends here: time continues as if the last packet had been in time.
+        let jump_ns = waited_ns - step_ns + self.late_ns.max(0);
+        self.late_ns += waited_ns - step_ns;
+        if self.late_ns > TOLERANCE_NS {
+            self.late_since_ns.get_or_insert(arrival_ns);
         }
-        // What makes up for being late is not ahead.
-        let ahead_ns = -later_ns - self.late_ns.max(0);
-        let is_set_back = later_ns > JUMP_NS && by_clock < -BACK_NS;
-        // The packets of a frame come one after another.
-        let undone_ns = self
-            .set_ahead
-            .as_mut()
-            .filter(|_| units != before)
-            .and_then(|of| of.is_undone_by(later_ns));
-        // Those of other tracks may be further ahead.
-        let set_ns = match ahead_ns > JUMP_NS - SAME_NS {
-            true => -ahead_ns,
-            false if is_set_back => later_ns,
-            false => 0,
+        let is_late_since = |since_ns| i128::from(arrival_ns - since_ns) >= TOLERANCE_NS;
+        let shift_ns = if std::mem::take(&mut self.is_restarted) {
+            Some(jump_ns)
+        } else if step_ns < -TOLERANCE_NS || jump_ns < -AHEAD_NS_MAX {
+            Some(shared(jump_ns, other_ns))
+        } else if self.late_ns > TOLERANCE_NS && self.late_since_ns.is_some_and(is_late_since) {
+            Some(shared(self.late_ns, other_ns))
+        } else {
+            None
         };
-        let moved_ns = match undone_ns {
-            Some(ns) => ns,
-            None if set_ns == 0 => 0,
-            // As if it had gone on.
-            None => {
-                let is_set = set_ns.abs() > JUMP_NS;
-                let found = Found::Moved(if is_set { set_ns } else { 0 });
-                others.find(set_ns, arrived, found).ns()
-            }
-        };
-        self.set_ahead = self.set_ahead.filter(|of| of.frames > 0);
-        if moved_ns < 0 {
-            let doubted_ns = self.set_ahead.map_or(0, |of| of.ns);
-            self.set_ahead = Some(SetAhead::new(doubted_ns - moved_ns));
-        } else if moved_ns > 0 {
-            self.set_ahead = None;
+        if let Some(shift_ns) = shift_ns {
+            self.base_ns += shift_ns;
+            self.late_ns -= shift_ns;
+            self.is_synchronised = false;
         }
-        self.late_ns += later_ns - moved_ns;
-        self.base_ns += moved_ns + self.stood_ns(arrived, others);
-        self.played_ns(units)
+        if self.late_ns <= TOLERANCE_NS {
+            (self.late_ns, self.late_since_ns) = (self.late_ns.min(0), None);
+        }
+        shift_ns
     }
 
-    /// By how much the clock stood, where that is found now. A network that stood sends what it has kept, faster than it is
-    /// to be shown; of a sender that stood all is as late from then on.
-    fn stood_ns(&mut self, arrived: u64, others: &mut Others<'_>) -> i128 {
-        let (late_ns, now_ns) = (self.late_ns, others.now_ns);
-        let anew = Stall::new(late_ns, now_ns, arrived);
-        let found = match &mut self.stall {
-            None => {
-                self.stall = Some(anew).filter(Stall::is_one);
-                // Of a slow track the next packet may be long after this.
-                let found = others.found_since(late_ns, arrived);
-                found.filter(|of| of.ns() > 0)
-            }
-            Some(stall) if late_ns > stall.began_ns + LATER_NS => {
-                *stall = anew;
-                None
-            }
-            Some(stall) => {
-                stall.least_ns = stall.least_ns.min(late_ns);
-                let has_lasted = now_ns.saturating_sub(stall.since_ns) >= STALL_NS;
-                let found = stall.found(&anew);
-                has_lasted.then(|| others.find(stall.began_ns, stall.before_ns, found))
-            }
-        };
-        match found {
-            None => {}
-            Some(Found::Doubted) => self.stall = Some(anew),
-            Some(Found::Moved(_)) => self.stall = None,
-        }
-        if self.stall.is_none() {
-            self.late_ns = self.late_ns.min(0);
-        }
-        found.map_or(0, Found::ns)
-    }
-
-    fn played_ns(&self, units: i64) -> u64 {
-        u64::try_from(self.base_ns + self.ns(units)).unwrap_or(0)
-    }
-
-    /// It may be found to have stood, or not to have been set.
-    fn is_doubted(&self) -> bool {
-        self.stall.is_some() || self.set_ahead.is_some()
-    }
-
-    /// When a packet of this timestamp would be played.
+    /// Media time of a timestamp near the last one; `None` before the first packet.
     fn at(&self, timestamp: u32) -> Option<i128> {
-        Some(self.base_ns + self.ns(self.units(timestamp)?))
+        let last = self.last?;
+        let units = last.units + i64::from(timestamp.wrapping_sub(last.timestamp) as i32);
+        Some(self.base_ns + self.ns(units))
     }
 }
 
-impl SetAhead {
-    fn new(ns: i128) -> Self {
-        Self {
-            ns,
-            later_ns: 0,
-            frames: SET_AHEAD_FRAMES,
-        }
-    }
-
-    /// Another frame came, later by so much than it was to: by how much the clock is moved back if that is said by this one.
-    fn is_undone_by(&mut self, later_ns: i128) -> Option<i128> {
-        self.frames -= 1;
-        self.later_ns = self.later_ns.max(0) + later_ns;
-        (self.later_ns > self.ns / 2).then_some(self.ns)
-    }
+/// The shift of a track: that of another track if both have one cause.
+fn shared(own_ns: i128, other_ns: Option<i128>) -> i128 {
+    let other_ns = other_ns.filter(|other_ns| (other_ns - own_ns).abs() < SAME_SHIFT_NS);
+    other_ns.unwrap_or(own_ns)
 }
 
-impl Stall {
-    fn new(late_ns: i128, since_ns: u64, before_ns: u64) -> Self {
-        Self {
-            since_ns,
-            before_ns,
-            began_ns: late_ns,
-            least_ns: late_ns,
-        }
-    }
-
-    /// Those of other tracks may be later.
-    fn is_one(&self) -> bool {
-        self.began_ns > JUMP_NS - SAME_NS
-    }
-
-    /// What is found of it when it has lasted; `now`: as it would begin now.
-    fn found(&self, now: &Self) -> Found {
-        let comes_nearer = self.began_ns - self.least_ns > NEARER_NS;
-        match comes_nearer {
-            true if now.is_one() => Found::Doubted,
-            false if self.began_ns > JUMP_NS => Found::Moved(self.least_ns),
-            _ => Found::Moved(0),
-        }
-    }
-}
-
-impl Found {
-    /// By how much the clock is moved.
-    fn ns(self) -> i128 {
-        match self {
-            Self::Moved(ns) => ns,
-            Self::Doubted => 0,
-        }
-    }
-}
-
-/// What a sender report says: this timestamp is that time of the sender's.
+/// Clocks of an RTCP sender report (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// Seconds since 1900 and their fraction, as NTP has it.
+    /// The sender's time: seconds since 1900, and their fraction in the lower 32 bits.
     pub ntp: u64,
-    /// The track's timestamp then.
+    /// The track's timestamp at that time.
     pub timestamp: u32,
 }
 
-impl Report {
-    fn ntp_ns(self) -> i128 {
-        (i128::from(self.ntp) * 1_000_000_000) >> 32
-    }
-}
-
-/// The clocks of a presentation's tracks, brought together by its sender's reports.
+/// The clocks of a presentation's tracks.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     tracks: Vec<Clock>,
-    /// A sender's time, and that of the recording.
+    /// The sender's time in the last sender report of any track, and the media time of it.
     anchor: Option<(i128, i128)>,
-    /// What was found last, of one by itself.
-    verdict: Option<Verdict>,
+    /// The track that was re-anchored last, and its shift.
+    last_shift: Option<(usize, i128)>,
 }
 
 impl Clocks {
-    /// Of tracks with these rates.
+    /// Clocks of tracks with these rates, in timestamp units per second.
     #[must_use]
     pub fn new(rates: impl Iterator<Item = u32>) -> Self {
+        let clock = |rate: u32| Clock {
+            rate: rate.max(1),
+            ..Clock::default()
+        };
         Self {
-            tracks: rates.map(Clock::new).collect(),
+            tracks: rates.map(clock).collect(),
             anchor: None,
-            verdict: None,
+            last_shift: None,
         }
     }
 
-    /// When a packet of a track is to be played; `arrival_ns` for a track that there is not.
+    /// Media time of the packet that has just arrived; its arrival time if there is no such track.
     pub fn media_ns(&mut self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
         let Some(clock) = self.tracks.get_mut(track) else {
             return arrival_ns;
         };
-        let mut others = Others {
-            verdict: &mut self.verdict,
-            track,
-            now_ns: arrival_ns,
-        };
-        let media_ns = clock.media_ns(timestamp, &mut others);
-        let Some(report) = clock.early.take() else {
-            return media_ns;
-        };
-        self.synchronise(track, report);
-        let moved = self.tracks[track].at(timestamp);
-        moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
+        let other = self.last_shift.filter(|(other, _)| *other != track);
+        if let Some(shift_ns) = clock.take(timestamp, arrival_ns, other.map(|(_, ns)| ns)) {
+            self.last_shift = Some((track, shift_ns));
+        }
+        if let Some(report) = clock.early_report.take() {
+            self.synchronise(track, report);
+        }
+        let media_ns = self.tracks[track].at(timestamp);
+        media_ns.map_or(arrival_ns, |ns| u64::try_from(ns).unwrap_or(0))
     }
 
-    /// The same of one whose timestamp says nothing, and after which time may go on as it did before.
+    /// Media time of a packet whose timestamp has no meaning: time continues by arrival, and no clock changes.
     #[must_use]
     pub fn media_ns_of_stray(&self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
-        let clock = self.tracks.get(track).copied();
-        clock.map_or(arrival_ns, |mut of| {
-            of.restart();
-            let mut others = Others {
-                verdict: &mut None,
-                track,
-                now_ns: arrival_ns,
-            };
-            of.media_ns(timestamp, &mut others)
-        })
+        let mut clocks = self.clone();
+        clocks.restart(track);
+        clocks.media_ns(track, timestamp, arrival_ns)
     }
 
-    /// A track's timestamps begin anew.
+    /// Tells a track's clock that the next timestamp has no relation to the last one.
     pub fn restart(&mut self, track: usize) {
         if let Some(clock) = self.tracks.get_mut(track) {
-            clock.restart();
+            clock.is_restarted = clock.last.is_some();
+            (clock.is_synchronised, clock.early_report) = (false, None);
         }
     }
 
-    /// All do, and so does their sender's time.
+    /// Restarts all tracks and the sender's time.
     pub fn restart_all(&mut self) {
-        self.tracks.iter_mut().for_each(Clock::restart);
+        (0..self.tracks.len()).for_each(|track| self.restart(track));
         self.anchor = None;
     }
 
-    /// Moves a track to where its sender says it is, once: until then its packets were played as they arrived. What is
-    /// said before any packet has come counts from the first one on.
+    /// Takes in a sender report. The first one of a track, and the first one after a shift, moves the track
+    /// to where the last report of any track says it is, unless that is further than the tolerance.
     pub fn synchronise(&mut self, track: usize, report: Report) {
         let Some(clock) = self.tracks.get_mut(track) else {
             return;
         };
-        if clock.last.is_none() || clock.is_restarted {
-            clock.early = Some(report);
-            return;
-        }
-        // Its time may be another one soon.
-        if clock.is_doubted() {
-            return;
-        }
-        let Some(media) = clock
-            .at(report.timestamp)
-            .filter(|_| !clock.is_synchronised)
-        else {
+        let Some(mut media_ns) = clock.at(report.timestamp).filter(|_| !clock.is_restarted) else {
+            clock.early_report = Some(report);
             return;
         };
-        let (ntp, anchor) = *self.anchor.get_or_insert((report.ntp_ns(), media));
-        let off = anchor + report.ntp_ns() - ntp - media;
+        let report_ns = (i128::from(report.ntp) * 1_000_000_000) >> 32;
+        let (ntp_ns, anchor_ns) = self.anchor.unwrap_or((report_ns, media_ns));
+        let off_ns = anchor_ns + report_ns - ntp_ns - media_ns;
+        if !clock.is_synchronised && off_ns.abs() <= TOLERANCE_NS {
+            clock.base_ns += off_ns;
+            media_ns += off_ns;
+        }
         clock.is_synchronised = true;
-        if off.abs() <= JUMP_NS {
-            clock.base_ns += off;
-        }
-    }
-}
-
-/// What was found of other tracks, as one of them sees it whose packet has come: what belongs together is moved together, to
-/// the nanosecond.
-struct Others<'a> {
-    verdict: &'a mut Option<Verdict>,
-    track: usize,
-    now_ns: u64,
-}
-
-impl Others<'_> {
-    /// What was found of another track that seems to have stood or been set by as much, if it was then.
-    fn found(&self, apart_ns: i128, is_then: impl Fn(u64) -> bool) -> Option<Found> {
-        let of = self.verdict.filter(|of| of.track != self.track)?;
-        let is_same = (of.apart_ns - apart_ns).abs() < SAME_NS && is_then(of.at_ns);
-        is_same.then_some(of.found)
-    }
-
-    /// The same since this track's packet before.
-    fn found_since(&self, apart_ns: i128, before_ns: u64) -> Option<Found> {
-        self.found(apart_ns, |at_ns| at_ns >= before_ns)
-    }
-
-    /// What is found of this track's clock, that would be found of it alone, and had not been when the packet came before.
-    fn find(&mut self, apart_ns: i128, before_ns: u64, alone: Found) -> Found {
-        let is_then = |at_ns| at_ns >= before_ns || self.now_ns.saturating_sub(at_ns) < TOGETHER_NS;
-        if let Some(found) = self.found(apart_ns, is_then) {
-            return found;
-        }
-        *self.verdict = Some(Verdict {
-            track: self.track,
-            apart_ns,
-            found: alone,
-            at_ns: self.now_ns,
-        });
-        alone
+        self.anchor = Some((report_ns, media_ns));
     }
 }
 

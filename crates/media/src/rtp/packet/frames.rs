@@ -1,23 +1,24 @@
-//! Where frames begin, and which of them can be decoded without any before it.
+//! Finds the beginnings of frames, and the key frames, in the packets of a track.
 //!
-//! Timestamps alone do not tell. There are cameras that send the parameters of a picture with the time of the picture before
-//! (retina #13), and others that send several pictures with one time. So a frame begins
+//! Timestamps are not enough. Some cameras send the parameter sets of a picture with the timestamp of the
+//! picture before (retina #13), and others send several pictures with one timestamp. So a frame begins with
 //!
-//! * where the timestamp is another one behind a picture, or behind packets that are missing;
-//! * where units that go before a picture come behind one (ITU-T H.264, 7.4.1.2.3; ITU-T H.265, 7.4.2.4.4), which messages
-//!   (SEI) do if the sender has marked the end of that picture;
-//! * where the first part of a picture comes behind one. In H.264 the sender has to have marked the end of a picture
-//!   before: both fields of a frame, and redundant slices, begin with the first macroblock as well, and have one time.
+//! * a new timestamp, after a picture or after missing packets;
+//! * a unit that precedes a picture, after a picture (ITU-T H.264, 7.4.1.2.3; ITU-T H.265, 7.4.2.4.4); a
+//!   message (SEI) only if the picture before it ended with a marker;
+//! * the first slice of a picture, after a picture. In H.264 the picture before must have ended with a
+//!   marker: both fields of a frame, and redundant slices, also begin with the first macroblock, and have one
+//!   timestamp.
 //!
-//! Where the parameters of an H.264 sequence say that a picture may be a field, a frame may have two with one time, each of
-//! them marked, and what goes before a picture between them. There, within one time, only parameters of a sequence and a
-//! picture that all others are decoded from (IDR) begin a frame.
+//! If the SPS of H.264 allows fields, a frame may consist of two pictures with one timestamp, each with a
+//! marker, and with units that precede a picture between them. Then, within one timestamp, only an SPS and an
+//! IDR picture begin a frame.
 //!
 //! # Deliberately absent
 //!
-//! Two pictures of H.264 with one time and no mark between them are one frame, unless something that goes before a picture is
-//! between them: numbers of frames are in no place that is known without the sequence's parameters. Where pictures may be
-//! fields, several frames with one time are one.
+//! Two pictures of H.264 with one timestamp and no marker between them are one frame, unless a unit that
+//! precedes a picture lies between them: the position of `frame_num` depends on the SPS. If pictures may be
+//! fields, several frames with one timestamp are one frame.
 
 mod piece;
 
@@ -26,7 +27,7 @@ use crate::rtp::sps::has_fields;
 pub use piece::Piece;
 use piece::{PART, Role, Says};
 
-/// How what packets carry is encoded, as far as frames are told apart by it.
+/// Encoding of a track, as far as it matters for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Coding {
     /// H.264 (RFC 6184).
@@ -37,13 +38,13 @@ pub enum Coding {
     Mpeg4,
     /// Motion JPEG (RFC 2435).
     Jpeg,
-    /// Anything else: a frame is what has one timestamp, and every one can be decoded alone.
+    /// Another encoding: packets of one timestamp are a frame, and all frames are key frames.
     #[default]
     Other,
 }
 
 impl Coding {
-    /// Of the name of an encoding, in capitals.
+    /// The coding with this name, in capitals.
     #[must_use]
     pub fn of(encoding: &str) -> Self {
         match encoding {
@@ -56,10 +57,10 @@ impl Coding {
     }
 }
 
-/// What is between NAL units where there are no lengths, and in none of them (ITU-T H.264, annex B).
+/// Start code: separates NAL units without lengths, and occurs within none (ITU-T H.264, annex B).
 pub const START: &[u8] = &[0, 0, 1];
 
-/// NAL units that have such between them: some cameras send parameters and the picture behind them as one.
+/// Splits NAL units at start codes: some cameras send parameter sets and the picture after them as one unit.
 pub fn apart(mut units: &[u8]) -> impl Iterator<Item = &[u8]> {
     let split = std::iter::from_fn(move || {
         if units.is_empty() {
@@ -68,20 +69,20 @@ pub fn apart(mut units: &[u8]) -> impl Iterator<Item = &[u8]> {
         let at = units.windows(START.len()).position(|of| of == START);
         let (unit, rest) = units.split_at(at.unwrap_or(units.len()));
         units = rest.get(START.len()..).unwrap_or_default();
-        // A start code may begin with one more.
+        // Zeros before a start code belong to it.
         let end = unit.iter().rposition(|byte| *byte != 0);
         Some(&unit[..end.map_or(0, |last| last + 1)])
     });
     split.filter(|unit| !unit.is_empty())
 }
 
-/// Whether a payload begins with a start code, which some cameras leave before their units.
+/// Returns true if a payload begins with a start code, which some cameras do not remove.
 #[must_use]
 pub fn has_start_code(payload: &[u8]) -> bool {
     matches!(payload, [0, 0, 1, ..] | [0, 0, 0, 1, ..])
 }
 
-/// The units of an aggregate, each behind its length; the last one as far as it goes.
+/// The NAL units of an aggregation packet, each after its length of two bytes; the last one may be cut off.
 fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, behind) = rest.split_first_chunk()?;
@@ -92,35 +93,37 @@ fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What is noted of a packet.
+/// Place of a packet in its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    /// A frame begins with it.
+    /// The packet begins a frame.
     pub begins: bool,
-    /// It says that its frame can be decoded without any before it.
+    /// The packet shows that its frame is a key frame, which is decoded without others.
     pub is_key: bool,
 }
 
-/// Where frames begin.
+/// Finds the frames of a track.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Frames {
     coding: Coding,
-    /// Of the unit that began last.
+    /// Timestamp of the last unit.
     timestamp: Option<u32>,
-    /// What the frame has: part of a picture, what a picture begins with, and the parameters of a sequence.
+    /// The frame has a part of a picture.
     has_picture: bool,
+    /// The frame has the first slice of a picture.
     has_top: bool,
+    /// The frame has an SPS.
     has_sequence: bool,
-    /// Its sender has said that a picture is whole.
+    /// A picture of the frame has ended with a marker.
     is_marked: bool,
-    /// A unit goes on in the next packet.
+    /// A unit continues in the next packet.
     is_open: bool,
-    /// A picture of the sequence may be a field.
+    /// Pictures may be fields.
     has_fields: bool,
 }
 
 impl Frames {
-    /// Nothing has come yet.
+    /// A detector before the first packet.
     #[must_use]
     pub fn new(coding: Coding) -> Self {
         Self {
@@ -129,14 +132,14 @@ impl Frames {
         }
     }
 
-    /// The same of a sequence whose parameters are described.
+    /// The same detector with the SPS of the description, which may be empty.
     #[must_use]
     pub fn described(self, sequence: &[u8]) -> Self {
         let has_fields = self.coding == Coding::Avc && has_fields(sequence);
         Self { has_fields, ..self }
     }
 
-    /// The same of what begins anew.
+    /// A detector for another session of the same sender.
     #[must_use]
     pub fn anew(&self) -> Self {
         Self {
@@ -145,7 +148,7 @@ impl Frames {
         }
     }
 
-    /// Takes the next packet, before which others may be missing.
+    /// Takes in the next packet; `is_after_loss` if packets are missing before it.
     pub fn packet(&mut self, header: &Header, payload: &[u8], is_after_loss: bool) -> Mark {
         let mut mark = Mark::default();
         self.is_open &= !is_after_loss;
@@ -176,14 +179,14 @@ impl Frames {
         mark
     }
 
-    /// Whether a packet that comes late, and begins no frame, says that the frame that goes on can be decoded alone.
+    /// Returns true if a late packet, which begins no frame, shows that the current frame is a key frame.
     #[must_use]
     pub fn is_late_key(&self, header: &Header, payload: &[u8]) -> bool {
         let mut alone = self.anew();
         self.timestamp == Some(header.timestamp) && alone.packet(header, payload, false).is_key
     }
 
-    /// The NAL units that begin in a packet.
+    /// Calls `take` with the NAL units that begin in a packet.
     fn nal_units(&mut self, payload: &[u8], take: &mut impl FnMut(&mut Self, Piece)) {
         let is_avc = self.coding == Coding::Avc;
         if has_start_code(payload) {
@@ -201,7 +204,8 @@ impl Frames {
             }
             [first, flags, body @ ..] if is_avc && first & 0x1f == 28 => {
                 let piece = Piece::avc(*flags, body);
-                // Parameters and a delimiter are never so long, unless a picture is behind them in one unit.
+                // Parameter sets and delimiters are too short for fragments, unless a picture follows in the
+                // same unit.
                 let behind = match flags & 0x1f {
                     7 => Some(Says::Key),
                     8 | 9 => Some(Says::Nothing),
@@ -225,7 +229,7 @@ impl Frames {
         }
     }
 
-    /// A whole one, which may have others in it if it is none of a picture.
+    /// Takes in a whole unit. One that precedes a picture may contain more units after start codes.
     fn nal_unit(&mut self, unit: &[u8], take: &mut impl FnMut(&mut Self, Piece)) {
         let piece = self.piece(unit);
         if !matches!(piece.role, Role::Before | Role::Message) {
@@ -239,7 +243,7 @@ impl Frames {
 
     fn piece(&self, unit: &[u8]) -> Piece {
         match (self.coding, unit) {
-            // Those that are none, and such as lie among others by their times, are parts of what has their time.
+            // Undefined types, and those of interleaved mode, are parts of the frame with their timestamp.
             (Coding::Avc, [first, ..]) if !(1..=23).contains(&(first & 0x1f)) => PART,
             (Coding::Hevc, [first, _, ..]) if first >> 1 & 0x3f > 47 => PART,
             (Coding::Avc, [first, rest @ ..]) => Piece::avc(*first, rest),
@@ -248,7 +252,7 @@ impl Frames {
         }
     }
 
-    /// A fragment of one, which begins with it or goes on; the one of a picture may be behind it in the same unit.
+    /// Takes in a fragment of a unit. `behind` is set if a picture may follow in the same unit.
     fn fragment(
         &mut self,
         flags: u8,
@@ -264,7 +268,7 @@ impl Frames {
                 take(self, Piece { role, says });
             }
         } else if !self.is_open {
-            // What it begins with is missing.
+            // The beginning of the unit is missing.
             let says = match piece.says {
                 Says::Key => Says::Key,
                 _ => Says::Nothing,
@@ -274,7 +278,7 @@ impl Frames {
         self.is_open = flags & 0x40 == 0;
     }
 
-    /// Whether a frame begins with a unit that begins in a packet of that time, before which others may be missing.
+    /// Takes in a unit of a packet with this timestamp. Returns true if a frame begins with it.
     pub fn unit(&mut self, piece: Piece, timestamp: u32, is_after_loss: bool) -> bool {
         let begins = match self.timestamp {
             None => true,
@@ -303,7 +307,7 @@ impl Frames {
         begins
     }
 
-    /// Whether the frame that goes on can be decoded alone, as this unit of it says.
+    /// Returns true if this unit shows that the current frame is a key frame.
     #[must_use]
     pub fn is_key(&self, piece: Piece) -> bool {
         match piece.says {
@@ -313,7 +317,7 @@ impl Frames {
         }
     }
 
-    /// A packet is over, which has the mark of the last one of a picture or not.
+    /// Ends a packet; the marker ends a picture.
     pub fn end_packet(&mut self, has_marker: bool) {
         self.is_marked |= has_marker && self.has_picture;
     }

@@ -1,9 +1,9 @@
-//! What was recorded in other volumes while a recording was made, and which of it is played when.
+//! Recordings of other volumes that were made at the same time as the master.
 //!
-//! One recording is made in a volume at a time, so at any time at most one is there. Where a publisher had gone and come
-//! back there are several, which are played one after another.
+//! A volume has one recording at a time. If its publisher was gone and has come back it has several, which
+//! are played one after another.
 
-use super::starts::Begins;
+use super::starts::PartStart;
 use super::unwanted::Unwanted;
 use super::{Connection, Part};
 use crate::archive::archives::OpenError;
@@ -13,11 +13,10 @@ use crate::archive::{Archive, ArchiveError, Recording};
 use crate::play::presentation::media_ns;
 use crate::session::Scale;
 
-/// Of recordings in their order those that are played from that time on by the wall clock, or backwards, in the
-/// order in which they are.
-fn from(recordings: &[Recording], at_unix_ns: i128, is_back: bool) -> Vec<Recording> {
+/// The recordings that are played from a wall-clock time on, or backwards from it, in the order of playing.
+fn played_from(recordings: &[Recording], at_unix_ns: i128, is_back: bool) -> Vec<Recording> {
     let begun = |of: &Recording| i128::from(of.begun_unix_ns) <= at_unix_ns;
-    // One that another one was begun behind was over then.
+    // A recording is over when the next one begins.
     let last_begun = recordings.iter().rposition(begun);
     match (is_back, last_begun) {
         (true, Some(last)) => recordings[..=last].iter().rev().copied().collect(),
@@ -26,23 +25,19 @@ fn from(recordings: &[Recording], at_unix_ns: i128, is_back: bool) -> Vec<Record
     }
 }
 
-/// That which was made for longest; the first of equals.
+/// The recording with the longest duration; the first of equals.
 pub(super) fn longest(made: &[(Recording, u64)]) -> Option<Recording> {
-    let mut longest: Option<(Recording, u64)> = None;
-    for (recording, ns) in made {
-        if longest.is_none_or(|(_, most)| *ns > most) {
-            longest = Some((*recording, *ns));
-        }
-    }
-    longest.map(|(recording, _)| recording)
+    let longest = made.iter().rev().max_by_key(|(_, ns)| ns);
+    longest.map(|(recording, _)| *recording)
 }
 
 impl Connection<'_> {
-    /// What was recorded in a volume while another recording was made, in order, and for how long in nanoseconds.
+    /// The recordings of a volume that overlap a recording of the master's volume, in order, each with the
+    /// overlap in nanoseconds.
     pub(super) fn made_with(
         &self,
         archive: &Archive,
-        (master, other): (&Archive, &Recording),
+        (master_archive, master): (&Archive, &Recording),
     ) -> Result<Vec<(Recording, u64)>, ArchiveError> {
         let time_of = |archive: &Archive, recording: &Recording| {
             let end = match archive.goes_on(recording) {
@@ -54,19 +49,19 @@ impl Connection<'_> {
             };
             Ok::<_, ArchiveError>(recording.begun_unix_ns..end)
         };
-        let of_other = time_of(master, other)?;
+        let of_master = time_of(master_archive, master)?;
         let mut made = Vec::new();
         let recordings = archive.recordings();
         for (number, recording) in recordings.iter().enumerate() {
-            // One is made at a time.
+            // It is over when the next one begins.
             let next = recordings.get(number + 1);
-            let is_before = next.is_some_and(|next| next.begun_unix_ns <= of_other.start);
-            if is_before || recording.begun_unix_ns >= of_other.end {
+            let is_before = next.is_some_and(|next| next.begun_unix_ns <= of_master.start);
+            if is_before || recording.begun_unix_ns >= of_master.end {
                 continue;
             }
             let of_this = time_of(archive, recording)?;
-            let begins = of_this.start.max(of_other.start);
-            let both = of_this.end.min(of_other.end).saturating_sub(begins);
+            let begins = of_this.start.max(of_master.start);
+            let both = of_this.end.min(of_master.end).saturating_sub(begins);
             if both > 0 {
                 made.push((*recording, both));
             }
@@ -74,7 +69,7 @@ impl Connection<'_> {
         Ok(made)
     }
 
-    /// Whether players that were told of a part understand a recording of its volume.
+    /// Returns true if a recording has a description like the one that the player was given of the part.
     fn is_like(&self, part: &Part, recording: &Recording) -> Result<bool, OpenError> {
         if recording.number == part.recording.number {
             return Ok(true);
@@ -84,16 +79,16 @@ impl Connection<'_> {
         Ok(description.is_some_and(|of| part.description.is_like(&of)))
     }
 
-    /// Where a part begins so that what it shows was at this time by the wall clock, in the first of its volume's
-    /// recordings that has something from there on; `None`: none has.
-    pub(super) fn along(
+    /// The place of a part from which it shows a wall-clock time: in the first of these recordings that has
+    /// something from there on, `None` if none has.
+    pub(super) fn start_at_time(
         &self,
         part: &Part,
         recordings: &[Recording],
         at_unix_ns: i128,
         scale: Scale,
-    ) -> Result<Option<Begins>, Unwanted> {
-        for recording in from(recordings, at_unix_ns, scale < Scale(0)) {
+    ) -> Result<Option<PartStart>, Unwanted> {
+        for recording in played_from(recordings, at_unix_ns, scale < Scale(0)) {
             if !self.is_like(part, &recording)? {
                 continue;
             }
@@ -101,8 +96,8 @@ impl Connection<'_> {
             let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
             let (begun_ns, drift) = self.clock_of(part, &recording, about)?;
             let at = media_ns(at_unix_ns, begun_ns);
-            if let Some(found) = self.start_along(part, &recording, at, scale)? {
-                return Ok(Some(Begins {
+            if let Some(found) = self.start_in_recording(part, &recording, at, scale)? {
+                return Ok(Some(PartStart {
                     recording,
                     found,
                     begun_ns,
@@ -113,13 +108,14 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    /// The same of one that has nothing from there on, but may have when its publisher comes back.
-    pub(super) fn waiting(
+    /// The end of the last recording of a part that has nothing from a wall-clock time on, but may have when
+    /// its publisher comes back.
+    pub(super) fn start_at_end(
         &self,
         part: &Part,
         recordings: &[Recording],
         at_unix_ns: i128,
-    ) -> Result<Option<Begins>, Unwanted> {
+    ) -> Result<Option<PartStart>, Unwanted> {
         let mut last = None;
         for recording in recordings.iter().rev() {
             if self.is_like(part, recording)? {
@@ -137,7 +133,7 @@ impl Connection<'_> {
             packet: 0,
             media_ns: u64::try_from(at).unwrap_or(u64::MAX),
         };
-        Ok(Some(Begins {
+        Ok(Some(PartStart {
             recording,
             found: Found::from(start),
             begun_ns,
@@ -160,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_at_a_time_is_played_first_and_then_what_came_after() {
+    fn the_recording_at_a_time_is_played_first_and_then_the_later_ones() {
         let all = [recording(3, 100), recording(4, 200), recording(7, 300)];
         let numbers = |at, is_back| -> Vec<u64> {
-            let found = from(&all, at, is_back).into_iter();
+            let found = played_from(&all, at, is_back).into_iter();
             found.map(|of| of.number).collect()
         };
         assert_eq!(numbers(50, false), [3, 4, 7]);
@@ -173,16 +169,15 @@ mod tests {
         assert!(numbers(50, true).is_empty());
         assert_eq!(numbers(200, true), [4, 3]);
         assert_eq!(numbers(900, true), [7, 4, 3]);
-        assert!(from(&[], 5, false).is_empty());
+        assert!(played_from(&[], 5, false).is_empty());
     }
 
     #[test]
-    fn the_longest_is_the_first_of_equals() {
+    fn the_longest_recording_is_the_first_of_equals() {
         let made = [3, 5, 5, 1].map(|ns| (recording(ns, 0), ns));
-        let is = |made: &[(Recording, u64)]| longest(made);
-        assert_eq!(is(&made), Some(recording(5, 0)));
+        assert_eq!(longest(&made), Some(recording(5, 0)));
         let equals = [(recording(1, 0), 5), (recording(2, 0), 5)];
-        assert_eq!(is(&equals), Some(recording(1, 0)));
-        assert_eq!(is(&[]), None);
+        assert_eq!(longest(&equals), Some(recording(1, 0)));
+        assert_eq!(longest(&[]), None);
     }
 }

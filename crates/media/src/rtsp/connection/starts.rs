@@ -1,4 +1,4 @@
-//! Where each of what is played together begins.
+//! The places at which the parts of a presentation begin.
 
 use std::ops::Range;
 
@@ -11,40 +11,42 @@ use crate::archive::drift::Drift;
 use crate::archive::start::{self, Found, Start};
 use crate::archive::{ArchiveError, Recording};
 use crate::play::presentation::unix_ns;
-use crate::play::trick::{Keys, Way};
+use crate::play::trick::{Direction, Keys};
 use crate::session::Scale;
 
-/// A live player begins so many blocks behind what is on the disks.
+/// Distance in blocks between a live player and the newest block on the disks.
 const LIVE_BLOCKS_BEHIND: u64 = 2;
 
-/// Blocks that are looked at for one that says when it was, if others are damaged.
-const LOOKED_AT_MAX: usize = 8;
+/// Blocks that are read to find the newest time of a recording, if the newest blocks are damaged.
+const BLOCKS_READ_MAX: usize = 8;
 
-/// Who plays what goes on does not wait for a recording whose newest blocks are further behind those of the master.
+/// A live player waits for no recording whose newest blocks are older than those of the master by more than this.
 const LIVE_BEHIND_NS_MAX: i128 = 20_000_000_000;
 
-/// The master is not held up for longer by a key frame of another recording: that begins with its next one then.
+/// A recording whose last key frame is earlier than the requested time by more than this begins with its next
+/// key frame, so that the master does not wait for it.
 const LEAD_NS_MAX: u64 = 2_000_000_000;
 
-/// Faster, playing begins with a key frame before what is asked for if it is in one of so many groups of blocks.
+/// Groups of blocks in which fast forward searches a key frame before the requested time.
 const NEAR_GROUPS: usize = 2;
 
-/// In so many the one that is shown first is looked for, which the answer names: each is a read, and 64 if its section is lost.
+/// Groups of blocks in which the first key frame is searched whose time the reply to PLAY contains. Each
+/// costs one read, or 64 if its section of the index is lost.
 const GROUPS_MAX: usize = 16;
 
-/// Where a part begins.
-pub(super) struct Begins {
+/// The beginning of a part.
+pub(super) struct PartStart {
     pub(super) recording: Recording,
     pub(super) found: Found,
-    /// When it began, by how far its clock is from the host's where it is played.
+    /// Beginning of the recording in nanoseconds since 1970, by its own clock at the place that is played.
     pub(super) begun_ns: i128,
-    /// How far that is.
+    /// Drift of that clock.
     pub(super) drift: Drift,
 }
 
 impl Connection<'_> {
-    /// When a recording began by the wall clock, as its own clock had it at a time of it; how far that is from the
-    /// host's.
+    /// Beginning of a recording in nanoseconds since 1970, by its own clock at a media time, and the drift of
+    /// that clock from the host's.
     pub(super) fn clock_of(
         &self,
         part: &Part,
@@ -56,7 +58,7 @@ impl Connection<'_> {
         Ok((begun_ns, drift))
     }
 
-    /// What there is of each part now, in order: of the first just the master.
+    /// The recordings of each part, in order: of the first part the master alone.
     pub(super) fn recordings(
         &self,
         parts: &[Part],
@@ -72,47 +74,47 @@ impl Connection<'_> {
         Ok(recordings)
     }
 
-    /// Whether the master is being made.
+    /// Returns true if the master is being made.
     pub(super) fn goes_on(&self, of: &Playable<'_>) -> bool {
         of.parts[0].archive.goes_on(&of.master)
     }
 
-    /// The numbers of a part's first recording that is played and of its last one, unless others may come; `None`: it is
-    /// the master, which is played alone.
+    /// Numbers of a part's first recording and of its last one, which is `None` if more may come. `None` for
+    /// the master, of which no other recording is played.
     pub(super) fn numbers(&self, of: &Playable<'_>, number: usize) -> Option<(u64, Option<u64>)> {
         let recordings = of.recordings.get(number).filter(|_| number > 0)?;
         let (first, last) = (recordings.first()?, recordings.last()?);
         Some((first.number, (!self.goes_on(of)).then_some(last.number)))
     }
 
-    /// Where each part begins, from a time on or with what is recorded now (`npt=now-`; RFC 2326, section 3.6); `None`: it
-    /// has nothing there.
+    /// The beginning of each part, from a time on or with what is recorded now (`npt=now-`; RFC 2326, section
+    /// 3.6); `None` for a part that has nothing there.
     pub(super) fn starts(
         &self,
         of: &Playable<'_>,
         (from, is_now): (Option<u64>, bool),
         scale: Scale,
-    ) -> Result<Vec<Option<Begins>>, Unwanted> {
-        // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
+    ) -> Result<Vec<Option<PartStart>>, Unwanted> {
+        // Without a Range playing continues where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none() && !is_now);
         let paused = paused.unwrap_or_default();
         let is_live = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
         let is_from_now = is_now || is_live;
         let is_alone = of.parts.len() == 1;
         let begins = |part: &Part, recording: &Recording, found: Found| {
-            // Its own clock is the only one then.
+            // A recording that is played alone is shown by its own clock.
             let (begun_ns, drift) = match is_alone {
                 true => (i128::from(recording.begun_unix_ns), Drift::default()),
                 false => self.clock_of(part, recording, found.start.media_ns)?,
             };
-            Ok::<_, ArchiveError>(Begins {
+            Ok::<_, ArchiveError>(PartStart {
                 recording: *recording,
                 found,
                 begun_ns,
                 drift,
             })
         };
-        let mut starts: Vec<Option<Begins>> = Vec::with_capacity(of.parts.len());
+        let mut starts: Vec<Option<PartStart>> = Vec::with_capacity(of.parts.len());
         for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
             let was = paused.get(number).copied().flatten();
             let was = was.and_then(|was| {
@@ -120,7 +122,7 @@ impl Connection<'_> {
                 Some((recording?, was.start))
             });
             starts.push(match was {
-                // It was overwritten meanwhile: that is nothing to wait for.
+                // The place was overwritten: no pause for the time until the oldest block.
                 Some((recording, was)) if was.serial < recording.first && scale > Scale(0) => {
                     let mut found = self.beginning(part, recording, scale)?;
                     found.start.media_ns = found.start.media_ns.max(was.media_ns);
@@ -157,9 +159,11 @@ impl Connection<'_> {
         let may_come = self.goes_on(of) && !scale.is_by_keys();
         for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
             if starts[number].is_none() {
-                let found = self.along(part, recordings, at_unix_ns, scale)?;
+                let found = self.start_at_time(part, recordings, at_unix_ns, scale)?;
                 starts[number] = match found {
-                    None if number > 0 && may_come => self.waiting(part, recordings, at_unix_ns)?,
+                    None if number > 0 && may_come => {
+                        self.start_at_end(part, recordings, at_unix_ns)?
+                    }
                     found => found,
                 };
             }
@@ -167,8 +171,7 @@ impl Connection<'_> {
         Ok(starts)
     }
 
-    /// What is played by who begins with what goes on: the newest of which each part has something on the disks, by the
-    /// clock on the wall.
+    /// The wall-clock time at which a live player begins: the newest that all parts have on the disks.
     fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
         let mut newest = Vec::with_capacity(of.parts.len());
         for (part, recordings) in of.parts.iter().zip(&of.recordings) {
@@ -177,7 +180,7 @@ impl Connection<'_> {
             };
             let last = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
             let serials = recording.first..=last.max(recording.first);
-            for serial in serials.rev().take(LOOKED_AT_MAX) {
+            for serial in serials.rev().take(BLOCKS_READ_MAX) {
                 if let Some(trailer) = part.archive.trailer(&self.shared.client, serial)? {
                     let begun_ns = i128::from(recording.begun_unix_ns);
                     newest.push(unix_ns(trailer.media_ns, begun_ns));
@@ -192,8 +195,8 @@ impl Connection<'_> {
         Ok(earliest.max(master - LIVE_BEHIND_NS_MAX))
     }
 
-    /// Where a part begins so that what it shows was at this time of it; `None`: it is over then, or has not begun.
-    pub(super) fn start_along(
+    /// The place of a part that shows a media time of a recording; `None` if the recording has nothing there.
+    pub(super) fn start_in_recording(
         &self,
         part: &Part,
         recording: &Recording,
@@ -203,7 +206,7 @@ impl Connection<'_> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let is_back = scale < Scale(0);
         let Ok(at) = u64::try_from(at) else {
-            // It begins later.
+            // The recording begins later.
             return match is_back {
                 true => Ok(None),
                 false => Ok(Some(self.beginning(part, recording, scale)?)),
@@ -221,11 +224,11 @@ impl Connection<'_> {
         let next = keys
             .next_key(|_, _| Nanos::ZERO)?
             .map(|key| Found::from(Start::from(key)));
-        // The next one may not have been recorded yet.
+        // The next key frame may not have been recorded yet.
         Ok(next.or(goes_on.then_some(found)))
     }
 
-    /// The last key frame up to that time; faster than it was or backwards, what is shown first then.
+    /// The last key frame up to a media time; at scales of key frames only, the first one that is shown.
     fn start_at(
         &self,
         part: &Part,
@@ -241,9 +244,9 @@ impl Connection<'_> {
         start::start_at(&part.archive, client, recording, media_ns, video, stream)
     }
 
-    /// Faster than it was or backwards, the last key frame that is shown up to that time; forward, where none is, that time
-    /// with the place of the next one. `None`: it is shown as it was or slower, or none of these is near, or there is no index
-    /// yet.
+    /// At scales of key frames only, the last key frame up to a media time; forward, if there is none, that
+    /// time with the place of the next key frame. `None` at other scales, if no key frame is near, or if
+    /// there is no index yet.
     fn first_shown(
         &self,
         part: &Part,
@@ -257,7 +260,7 @@ impl Connection<'_> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let is_back = scale < Scale(0);
         let groups = if is_back { GROUPS_MAX } else { NEAR_GROUPS };
-        let before = Way::Back.first_key(archive, client, recording, media_ns, groups)?;
+        let before = Direction::Back.first_key(archive, client, recording, media_ns, groups)?;
         if let Some(key) = before {
             return Ok(Some(key.into()));
         }
@@ -267,7 +270,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Faster than it was or backwards, that time with the place of the key frame that is shown first from it on.
+    /// At scales of key frames only, a media time with the place of the first key frame from it on.
     fn shown_from(
         &self,
         part: &Part,
@@ -279,15 +282,15 @@ impl Connection<'_> {
             return Ok(None);
         }
         let (archive, client) = (&part.archive, &self.shared.client);
-        let way = Way::of(scale);
-        let key = way.first_key(archive, client, recording, media_ns, GROUPS_MAX)?;
+        let direction = Direction::of(scale);
+        let key = direction.first_key(archive, client, recording, media_ns, GROUPS_MAX)?;
         Ok(key.map(|key| Start {
             media_ns,
             ..key.into()
         }))
     }
 
-    /// When the recording ends, if that is before a time and playing would begin there.
+    /// Media time of the end of the recording, if that is before the time `from` at which playing would begin.
     fn end_before(
         &self,
         part: &Part,
@@ -297,7 +300,7 @@ impl Connection<'_> {
     ) -> Result<Option<u64>, ArchiveError> {
         let archive = &part.archive;
         let is_near = start.serial + start::KEY_BLOCKS_MAX >= recording.end;
-        // The end of what goes on has to be read, and only in its last blocks there may be no such time.
+        // Finding the end of a recording that is being made costs a read, which is needed only near its end.
         if !is_near && archive.goes_on(recording) {
             return Ok(None);
         }
@@ -305,7 +308,7 @@ impl Connection<'_> {
         match archive.extent(&self.shared.client, recording) {
             Ok(extent) if is_near => Ok(Some(extent).filter(is_before).map(|of| of.end)),
             Err(error) if is_near => Err(error),
-            // What is damaged at the end keeps nobody from what is before.
+            // A damaged end does not matter for a place far before it.
             extent => {
                 let extent = extent.ok().filter(|of| !of.is_empty());
                 Ok(extent.filter(is_before).map(|of| of.end))
@@ -313,7 +316,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Where it begins, with what has not been overwritten.
+    /// The beginning of what has not been overwritten of a recording.
     fn beginning(
         &self,
         part: &Part,
@@ -330,7 +333,7 @@ impl Connection<'_> {
         Ok(start.unwrap_or(first).into())
     }
 
-    /// Where the master begins that is asked for from there on.
+    /// The beginning of the master for a requested media time.
     fn start(
         &self,
         part: &Part,
@@ -349,7 +352,7 @@ impl Connection<'_> {
                 let is_first = start.serial == recording.first && start.packet == 0;
                 // A key frame may be before the first packet of its block.
                 let is_key = scale.is_by_keys() && start.media_ns < from;
-                // What is before the first packet, or has been overwritten, is nothing to wait for.
+                // No pause for the time before the first packet that is there.
                 let begins = match is_first {
                     _ if scale < Scale(0) || is_key => 0,
                     true => found

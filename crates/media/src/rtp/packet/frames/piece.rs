@@ -1,60 +1,60 @@
-//! What a unit, or a packet, says by its first bytes of the frame that it is in.
+//! Classifies NAL units and packets by their first bytes.
 
 use crate::rtp::sps::has_fields;
 
-/// What a unit is in its frame.
+/// Position of a unit in its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
-    /// It goes before a picture.
+    /// It precedes a picture.
     Before,
-    /// It says something of a picture, which some say between its parts.
+    /// A message (SEI), which some senders put between the slices of a picture.
     Message,
-    /// The first part of a picture.
+    /// The first slice of a picture.
     First,
-    /// What a picture begins with, or its second field.
+    /// The first slice of a picture, or of its second field.
     Top,
     /// Another part of a picture.
     Part,
-    /// Anything else, which goes with what is before it.
+    /// Anything else; it belongs to the unit before it.
     Other,
 }
 
-/// What a unit says of whether its frame can be decoded alone.
+/// Information of a unit about its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Says {
     Nothing,
-    /// It can.
+    /// The frame is a key frame.
     Key,
-    /// It can if the parameters of a sequence are in it.
+    /// The frame is a key frame if it contains an SPS.
     Intra,
-    /// Those parameters; of H.264, whether a picture may be a field.
+    /// The frame contains an SPS; of H.264, with whether pictures may be fields.
     Sequence {
         has_fields: bool,
     },
 }
 
-/// What is known of a unit by its first bytes.
+/// A unit, by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub(super) role: Role,
     pub(super) says: Says,
 }
 
-/// A part of something of which no more is known.
+/// A part of a picture of which no more is known.
 pub(super) const PART: Piece = Piece {
     role: Role::Part,
     says: Says::Nothing,
 };
 
 impl Piece {
-    /// Whether it is part of a picture.
+    /// Returns true if the unit is a part of a picture.
     #[must_use]
     pub fn is_picture(self) -> bool {
         matches!(self.role, Role::First | Role::Top | Role::Part)
     }
 
-    /// Whether it is the parameters of an H.264 sequence, or begins a picture that all others are decoded from. Of a message that
-    /// says that pictures are right from there on, which is between fields as well, it is not said.
+    /// Returns true if the unit is an SPS, or the first slice of an IDR picture. A message with a recovery
+    /// point is not, because it may lie between fields.
     #[must_use]
     pub fn begins_sequence(self) -> bool {
         match self.says {
@@ -64,18 +64,18 @@ impl Piece {
         }
     }
 
-    /// A NAL unit of H.264: the byte that it begins with, and what is behind that.
+    /// A NAL unit of H.264: its first byte and the rest.
     #[must_use]
     pub fn avc(first: u8, rest: &[u8]) -> Self {
         let kind = first & 0x1f;
-        // `first_mb_in_slice` is 0, whose code is one bit; `slice_type`, behind it, is 2 or 7 of an I slice.
+        // The code of `first_mb_in_slice` 0 is one bit. `slice_type` follows and is 2 or 7 for an I slice.
         let begins = rest.first().copied().filter(|byte| byte & 0x80 != 0);
         let is_intra = begins.is_some_and(|byte| byte & 0x70 == 0x30 || byte == 0x88);
         let role = match kind {
             1 | 2 | 5 if begins.is_some() => Role::Top,
             1..=5 => Role::Part,
             6 if !recovers(rest) => Role::Message,
-            // A prefix (14) goes before each slice, not before each picture.
+            // A prefix (14) precedes each slice, not each picture.
             6..=9 | 15..=18 => Role::Before,
             _ => Role::Other,
         };
@@ -91,7 +91,7 @@ impl Piece {
         Self { role, says }
     }
 
-    /// A NAL unit of H.265: the two bytes that it begins with, and what is behind them.
+    /// A NAL unit of H.265: its first two bytes and the rest.
     #[must_use]
     pub fn hevc(head: [u8; 2], rest: &[u8]) -> Self {
         let kind = head[0] >> 1 & 0x3f;
@@ -115,7 +115,7 @@ impl Piece {
         Self { role, says }
     }
 
-    /// What a packet of MPEG-4 begins with, of which headers may be followed by a picture.
+    /// The beginning of a packet of MPEG-4, and the picture that may follow headers.
     pub(super) fn mpeg4(payload: &[u8]) -> (Self, Option<Self>) {
         let picture = |next: Option<&u8>| Self {
             role: Role::Top,
@@ -139,7 +139,7 @@ impl Piece {
         }
     }
 
-    /// A packet of Motion JPEG: where in its image it begins is said in it.
+    /// A packet of Motion JPEG, by the fragment offset in its header.
     pub(super) fn jpeg(payload: &[u8]) -> Self {
         Self {
             role: match payload {
@@ -151,10 +151,10 @@ impl Piece {
     }
 }
 
-/// So many messages of a unit are looked at.
+/// Messages of a unit that are parsed.
 const MESSAGES_MAX: usize = 8;
 
-/// Whether messages about a picture (SEI) say that pictures are right from there on, or soon (`recovery_point`).
+/// Returns true if the messages of an SEI unit include a recovery point.
 fn recovers(mut messages: &[u8]) -> bool {
     let number = |rest: &mut &[u8]| {
         let mut sum = 0_usize;
