@@ -132,9 +132,7 @@ impl Disk {
                 let serials: Vec<u64> = serials.map(|(serial, _)| *serial).collect();
                 let mut changed = self.record.clone();
                 changed.gone.add(0..self.geometry().oldest(self.next));
-                changed
-                    .gone
-                    .add(serials[0]..serials[serials.len() - 1] + 1);
+                changed.gone.add(serials[0]..serials[serials.len() - 1] + 1);
                 if self.change(changed, crash) {
                     self.expected.retain(|_, of| *of != number);
                 }
@@ -153,9 +151,7 @@ impl Disk {
                 self.places.resize(long, None);
                 let mut changed = self.record.clone();
                 changed.geometry = Some(to);
-                changed
-                    .gone
-                    .add(0..to.base.max(before.oldest(self.next)));
+                changed.gone.add(0..to.base.max(before.oldest(self.next)));
                 // The writer goes on as long as both geometries agree.
                 let agree =
                     (self.next..).take_while(|serial| before.place(*serial) == to.place(*serial));
