@@ -12,8 +12,8 @@
 //! export uses what the streams leave. Memory holds a block and the frames of a fragment, however long the
 //! recording is.
 //!
-//! Packets that are missing in the recording are missing in the file: a frame has the NAL units that arrived
-//! whole, while NAL units and images are complete or absent.
+//! Packets that are missing in the recording are missing in the file: a frame lacks the NAL units that did not
+//! arrive whole, and an image that did not arrive whole is left out.
 //!
 //! # Limits
 //!

@@ -156,12 +156,12 @@ impl Archives {
     /// # Errors
     /// When there is no memory for it.
     pub fn client(&self) -> Result<Arc<Client>, Refusal> {
-        let mut kept = locked(&self.client);
-        if let Some(client) = &*kept {
+        let mut slot = locked(&self.client);
+        if let Some(client) = &*slot {
             return Ok(Arc::clone(client));
         }
         let client = self.pool.client("recordings", ClientOptions::default())?;
-        Ok(Arc::clone(kept.insert(Arc::new(client))))
+        Ok(Arc::clone(slot.insert(Arc::new(client))))
     }
 
     /// Takes the cached contents of the archive in a volume, if they apply to its retention record.

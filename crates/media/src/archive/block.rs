@@ -184,8 +184,8 @@ impl Trailer {
         let from = match self.section {
             0 => self.bodies as usize + self.text as usize,
             _ => {
-                let behind = TRAILER_BYTES + self.entries as usize * ENTRY_BYTES;
-                block_bytes - behind - self.index as usize
+                let tail = TRAILER_BYTES + self.entries as usize * ENTRY_BYTES;
+                block_bytes - tail - self.index as usize
             }
         };
         from..from + self.index as usize

@@ -132,10 +132,10 @@ fn is_newest<E>(
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<bool, E> {
     let places = geometry.blocks.min(LOOK_BEHIND + 1);
-    for behind in serial..serial.saturating_add(places) {
-        let place = geometry.place(behind);
+    for after in serial..serial.saturating_add(places) {
+        let place = geometry.place(after);
         let found = place.map_or(Ok(None), &mut serial_in)?;
-        let agrees = match behind == serial {
+        let agrees = match after == serial {
             true => found == Some(serial),
             false => found.is_none_or(|found| found < serial),
         };

@@ -67,8 +67,8 @@ impl Archive {
         let mut number = None;
         let mut open: Option<Frame> = None;
         // A last frame that does not end within a group's length is cut there.
-        let behind = recording.end.min(serials.end.saturating_add(GROUP));
-        for serial in serials.start..behind {
+        let read_end = recording.end.min(serials.end.saturating_add(GROUP));
+        for serial in serials.start..read_end {
             if all.frames.len() > FRAMES_MAX || serial >= serials.end && open.is_none() {
                 break;
             }

@@ -401,10 +401,10 @@ mod tests {
         assert_eq!(RetentionRecord::parse(&full.encode()), Ok(full.clone()));
         for ranges in [[(1, 2), (5, 4)], [(3, 5), (5, 7)], [(8, 9), (1, 2)]] {
             full.gone = DeletedRanges(ranges.map(|(start, end)| start..end).to_vec());
-            let said = RetentionRecord::parse(&full.encode())
+            let error = RetentionRecord::parse(&full.encode())
                 .unwrap_err()
                 .to_string();
-            assert!(said.contains("out of order"), "{said}");
+            assert!(error.contains("out of order"), "{error}");
         }
     }
 
@@ -428,10 +428,10 @@ mod tests {
     fn a_base_after_a_kept_block_is_refused() {
         let mut late = record(2);
         late.geometry = Some(Geometry { base: 8, blocks: 9 });
-        let said = RetentionRecord::parse(&late.encode())
+        let error = RetentionRecord::parse(&late.encode())
             .unwrap_err()
             .to_string();
-        assert!(said.contains("not deleted"), "{said}");
+        assert!(error.contains("not deleted"), "{error}");
     }
 
     #[test]

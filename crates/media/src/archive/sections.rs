@@ -103,10 +103,10 @@ impl Archive {
             return None;
         }
         let state = self.state();
-        let is_it = |(number, index): &&(u64, Arc<Index>)| {
+        let has_block = |(number, index): &&(u64, Arc<Index>)| {
             *number == recording.number && (index.first..index.end()).contains(&last)
         };
-        let found = state.so_far.iter().find(is_it);
+        let found = state.so_far.iter().find(has_block);
         found.map(|(_, index)| Arc::clone(index))
     }
 

@@ -126,8 +126,7 @@ impl Search<'_> {
 /// the last one of each block, this reads the section of the index about the time, unless it is cached, and
 /// the block to begin with at most. The block is read into a buffer of `stream`, if there is one.
 ///
-/// If no key frame is found, it is the start of the block with this time.
-/// there a buffer has that block, if it was read.
+/// If no key frame is found, the result is the start of the block with this time.
 ///
 /// # Errors
 /// When the recording cannot be read.

@@ -124,20 +124,20 @@ mod tests {
     fn a_jump_ahead_and_back_has_no_effect() {
         let mut clock = TrustedClock::default();
         assert_eq!(observe(&mut clock, 0, NOW), NOW);
-        // Set right by a little, either way.
+        // Small corrections in either direction.
         assert_eq!(observe(&mut clock, 10 * S, NOW + 200 * S), NOW + 200 * S);
         assert_eq!(observe(&mut clock, 20 * S, NOW + 20 * S), NOW + 20 * S);
         assert!(!clock.is_doubted());
         for after in [30, 3_600, 80_000] {
-            let said = observe(&mut clock, after * S, LATER + after * S);
-            assert_eq!((said, clock.is_doubted()), (NOW + after * S, true));
+            let trusted = observe(&mut clock, after * S, LATER + after * S);
+            assert_eq!((trusted, clock.is_doubted()), (NOW + after * S, true));
         }
-        // Back before a day is over: as if nothing had been.
+        // Set back within a day: the jump has no effect.
         assert_eq!(observe(&mut clock, DAY, NOW + DAY), NOW + DAY);
         assert!(!clock.is_doubted());
-        // Ahead again, which begins anew.
-        let said = observe(&mut clock, DAY + S, LATER);
-        assert_eq!(said, NOW + DAY + S);
+        // Another jump ahead starts another day of doubt.
+        let trusted = observe(&mut clock, DAY + S, LATER);
+        assert_eq!(trusted, NOW + DAY + S);
         assert!(clock.is_doubted());
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let at = DAY + S;
         assert_eq!(observe(&mut clock, at, LATER + DAY), LATER + DAY);
         assert!(!clock.is_doubted());
-        // Another time than it was set to is another day.
+        // Setting it to another time starts another day of doubt.
         assert_eq!(
             observe(&mut clock, at + S, LATER + 9 * DAY),
             LATER + DAY + S
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(observe(&mut clock, 0, LATER), LATER);
         assert_eq!(observe(&mut clock, S, NOW), NOW);
         assert_eq!(observe(&mut clock, 2 * S, NOW + S), NOW + S);
-        // A host that has not set its clock yet keeps what it has for a day more than it has to.
+        // A host whose clock is not set yet retains recordings for up to a day more.
         assert_eq!(observe(&mut clock, 3 * S, 0), 0);
         assert_eq!(observe(&mut clock, 4 * S, NOW), S);
     }
@@ -175,10 +175,10 @@ mod tests {
     fn recordings_get_the_least_possible_age() {
         let day = |of: u64| NOW - of * DAY;
         for (ends, floor, next, earlier) in [
-            // All is well.
+            // The clocks were right.
             (day(3), day(4), Some(day(3)), 0),
             (day(3), 0, None, 0),
-            // By a clock that was ahead: it ended when the next one began, or just now.
+            // The clock was ahead: the recording ended when the next one began, or just now.
             (LATER, day(4), Some(day(3)), LATER - day(3)),
             (LATER, day(4), None, LATER - NOW),
             // The next one's clock was ahead as well, or had not been set.
@@ -188,14 +188,14 @@ mod tests {
             let found = ahead_ns(ends, floor, next, NOW);
             assert_eq!(found, i128::from(earlier), "{ends} {floor} {next:?}");
         }
-        // By one that had not been set: not before what was recorded before.
+        // The clock was not set: the recording did not end before the previous one.
         assert_eq!(
             ahead_ns(7 * S, day(4), Some(day(3)), NOW),
             i128::from(7 * S) - i128::from(day(4))
         );
-        // What was recorded well stays as old as it is when the next one's clock was not set.
+        // The next recording's clock was not set: no effect.
         assert_eq!(ahead_ns(day(4), day(5), Some(7), NOW), 0);
-        // A clock that is not set yet: everything is in what it takes for the future, and has just been.
+        // The current clock is not set yet: all recordings are in its future and count as just ended.
         assert_eq!(
             ahead_ns(day(4), 5 * S, None, 5 * S),
             i128::from(day(4) - 5 * S)

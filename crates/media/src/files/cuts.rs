@@ -200,8 +200,8 @@ impl Cuts {
         let end = blocks.end;
         let mut begun: Option<Cut> = None;
         // A frame that begins in the last block may be marked as a key frame in the next one.
-        let behind = source.recording.end.min(end + 1);
-        for serial in blocks.start..behind {
+        let scan_end = source.recording.end.min(end + 1);
+        for serial in blocks.start..scan_end {
             if !source.load(serial)? {
                 continue;
             }
@@ -248,7 +248,7 @@ impl Cuts {
             }
         }
         // The last frame may be marked as a key frame by a packet that is not recorded yet.
-        let open = begun.filter(|_| behind == end);
+        let open = begun.filter(|_| scan_end == end);
         self.waits_at = open.map(|_| end);
         Ok(open.map_or(end, |open| open.place.serial))
     }

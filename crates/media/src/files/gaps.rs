@@ -1,9 +1,8 @@
 //! Gaps: times in which nothing was recorded, for example because a camera was disconnected.
 //!
 //! The index has the begin time of each block. A block is examined only if it lasts at least as long as a
-//! gap, and longer than its neighbours by a gap or by half. Of such a block, the entries are read. In a
-//! recording without gaps no block is read, unless it is so short that the usual duration of its blocks is
-//! unknown.
+//! gap, and either a gap longer or twice as long as usual. Its entries are then read. In a recording without
+//! gaps no block is read, unless it is so short that the usual duration of its blocks is unknown.
 
 use std::ops::ControlFlow;
 
@@ -29,9 +28,9 @@ const USUAL_BLOCKS_MIN: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// Time of the last packet before it, in nanoseconds of the recording's time.
-    pub ends_ns: u64,
+    pub last_before_ns: u64,
     /// The first packet after it.
-    pub behind: Cut,
+    pub first_after: Cut,
 }
 
 /// Detects a gap, packet by packet.
@@ -54,8 +53,8 @@ impl GapDetector {
         let is_usual = |longest: u64| after_ns < longest.saturating_mul(TIMES);
         if after_ns >= GAP_MIN_NS && !self.longest_ns.is_none_or(is_usual) {
             return ControlFlow::Break(Gap {
-                ends_ns,
-                behind: Cut { place, media_ns },
+                last_before_ns: ends_ns,
+                first_after: Cut { place, media_ns },
             });
         }
         self.longest_ns = self.longest_ns.max(Some(after_ns));
@@ -180,7 +179,7 @@ mod tests {
             detector.take(place, at_ms * 1_000_000).break_value()
         });
         let gap = gaps.find_map(|gap| gap)?;
-        Some((gap.behind.place.packet, gap.ends_ns / 1_000_000))
+        Some((gap.first_after.place.packet, gap.last_before_ns / 1_000_000))
     }
 
     #[test]

@@ -97,8 +97,8 @@ impl SegmentStart {
                 false => None,
             };
             let ends = gap.map_or(by, |gap| Cut {
-                place: gap.behind.place,
-                media_ns: gap.ends_ns,
+                place: gap.first_after.place,
+                media_ns: gap.last_before_ns,
             });
             parts.push(Part {
                 begins,
@@ -106,7 +106,7 @@ impl SegmentStart {
                 is_behind_gap: start.is_behind_gap,
                 is_independent: start.is_independent,
             });
-            let begins = gap.map_or(by, |gap| gap.behind);
+            let begins = gap.map_or(by, |gap| gap.first_after);
             start = Self {
                 begins,
                 is_behind_gap: gap.is_some(),

@@ -70,8 +70,8 @@ impl Source {
 
     /// Makes a raw file of a time span of one track: the given one, or the first that has a raw format.
     ///
+    /// # Errors
     /// When the span has no packets, the track has no raw format, or the recording cannot be read.
-    /// When there is nothing, or it cannot be read.
     pub fn raw(
         &mut self,
         track: Option<usize>,

@@ -69,8 +69,8 @@ impl Composer {
     /// The range of the block that is free for the next body.
     #[must_use]
     pub fn room(&self) -> Range<usize> {
-        let behind = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
-        self.bodies..self.size.saturating_sub(behind).max(self.bodies)
+        let tail = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
+        self.bodies..self.size.saturating_sub(tail).max(self.bodies)
     }
 
     /// True if an entry can express these times relative to the first packet of the block.

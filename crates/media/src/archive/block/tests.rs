@@ -193,8 +193,8 @@ fn a_header_is_read_as_it_was_written() {
         block_bytes: 100_000,
         ..header
     };
-    let said = Header::parse(&odd.encode()).unwrap_err().to_string();
-    assert!(said.contains("block size"), "{said}");
+    let error = Header::parse(&odd.encode()).unwrap_err().to_string();
+    assert!(error.contains("block size"), "{error}");
 }
 
 #[test]

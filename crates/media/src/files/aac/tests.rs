@@ -75,13 +75,13 @@ fn frames_are_read_from_packets() {
 
 #[test]
 fn other_encodings_are_refused() {
-    for said in [
+    for parameters in [
         "sizelength=99;config=1190",
         "mode=CELP-vbr;sizelength=13",
         "mode=CELP-vbr;sizelength=13;config=40a0",
         "sizelength=0;config=1190",
     ] {
-        assert_eq!(config(said), None, "{said}");
+        assert_eq!(config(parameters), None, "{parameters}");
     }
     assert_eq!(Config::of(&described("", 90_000)), None);
 }
@@ -89,7 +89,7 @@ fn other_encodings_are_refused() {
 #[test]
 fn missing_parameters_have_the_defaults_of_cameras() {
     let whole = config(PARAMETERS).unwrap();
-    for said in [
+    for parameters in [
         "",
         "config=1190",
         "config=\"1190\"",
@@ -98,7 +98,7 @@ fn missing_parameters_have_the_defaults_of_cameras() {
         "mode=AAC-hbr;config=zz",
         "config = 1190 ; mode=AAC-hbr",
     ] {
-        assert_eq!(config(said).as_ref(), Some(&whole), "{said}");
+        assert_eq!(config(parameters).as_ref(), Some(&whole), "{parameters}");
     }
     let longer = config("config=119056e500").unwrap();
     assert_eq!((longer.object_type, longer.specific.len()), (2, 5));
