@@ -125,7 +125,7 @@ fn missing_parameters_have_the_defaults_of_cameras() {
 
 #[test]
 fn optional_au_header_fields_are_skipped() {
-    let parameters = "sizelength=8;indexlength=3;indexdeltalength=3;ctsdeltalength=4;dtsdeltalength=4;\\
+    let parameters = "sizelength=8;indexlength=3;indexdeltalength=3;ctsdeltalength=4;dtsdeltalength=4;\
                 randomaccessindication=1;streamstateindication=2;auxiliarydatasizelength=8;config=1190";
     let mut aac = Aac::new(config(parameters).unwrap());
     // AU header of 20 bits: 8 of size, 3 of index, 1 and 4 of CTS, 1 of DTS, 1 and 2 of flags. Auxiliary
