@@ -1,15 +1,17 @@
-//! An archive: a volume that holds recordings, one after another, as a ring.
+//! An archive: a volume whose blocks form a ring and hold recordings one after another.
 //!
-//! What is on the volume is said in [`block`]. An archive is opened without reading more of it than a few
-//! trailers: the newest block is found by bisection, and each recording's last block names its first. Where a recording
-//! is played from a time on, its [index] names the block; those of a group that has none yet are bisected.
+//! The on-disk format is described in [`block`]. Opening an archive reads only a few trailers: the newest
+//! block is found by bisection, and the last block of each recording names its first. The [index] finds the
+//! block of a time in a recording. Groups of blocks whose section of the index does not exist yet are
+//! bisected.
 //!
-//! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
+//! A blank volume becomes an archive when something is first recorded on it. A volume with other content is
 //! left alone.
 
 pub mod archives;
 pub mod block;
 pub mod check;
+pub mod deleted_ranges;
 mod deletion;
 pub(crate) mod drift;
 mod error;
@@ -45,117 +47,121 @@ use engine::volume_io::{Client, VolumeOp, VolumeRequest};
 use sched::units::{Bytes, Time};
 
 use crate::archive::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
+use crate::archive::deleted_ranges::DeletedRanges;
 use crate::archive::geometry::Geometry;
 use crate::archive::index::{GROUP, Index};
 use crate::archive::retention::RetentionSchedule;
 use crate::archive::retention_record::{
-    COPIES_AT, COPY_BYTES, Gone, RANGES_MAX, RetentionLimits, RetentionRecord,
+    COPIES_AT, COPY_BYTES, RANGES_MAX, RetentionLimits, RetentionRecord,
 };
 
 pub use error::ArchiveError;
-use finding::{Reader, newest, recordings};
+use finding::{Reader, find_newest, find_recordings};
 pub use frames::{FRAMES_MAX, Frame, Frames};
 use listeners::Listeners;
-pub(crate) use opening::Before;
-use outline::Known;
+pub(crate) use opening::ArchiveContents;
+use outline::RecordingCache;
 pub use outline::{Group, Window, groups_in};
-pub use resizing::Standing;
+pub use resizing::RingState;
 use sections::Sections;
 pub use walking::End;
-pub use writing::{Placer, Writing};
+pub use writing::{PlaceAllocator, Writing};
 
-/// Trailers are read in so many bytes, which any drive reads whole.
+/// Bytes that are read for a trailer: a whole sector of every drive.
 const TRAILER_READ_BYTES: u64 = 4_096;
 
-/// Behind the newest block so many are looked at: blocks that were being written when the server died may have come out
-/// of order, and one may be damaged.
+/// Places behind the newest block that are examined as well: a crash may have left blocks out of order that
+/// were being written, and one of them may be damaged.
 const LOOK_BEHIND: u64 = 8;
 
-/// The fewest blocks that are an archive.
+/// Smallest ring, in blocks.
 pub const BLOCKS_MIN: u64 = 4;
 
-/// The most bytes of which one bit says whether they were written.
+/// Largest chunk: the pool has one bit for each that tells if it was written.
 const CHUNK_BYTES_MAX: u64 = 2 << 20;
 
-/// So many blocks are discarded at a time: whoever records waits no longer than for that.
+/// Blocks that are discarded at a time: the recorder waits no longer than for this many.
 const DISCARD_BLOCKS: u64 = 1_024;
 
-/// A recording of an archive, as much of it as is still there.
+/// A recording, as far as its blocks have not been deleted or overwritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recording {
-    /// Its number, from 1.
+    /// Number, from 1.
     pub number: u64,
-    /// The serial of its first block that is there.
+    /// Serial of its first remaining block.
     pub first: u64,
-    /// The serial after its last block.
+    /// Serial after its last block.
     pub end: u64,
-    /// When it began, in nanoseconds since 1970.
+    /// Start time in nanoseconds since 1970.
     pub begun_unix_ns: u64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The serial of the next block.
+    /// Serial of the next block to become readable.
     next: u64,
-    /// In order.
+    /// In order of their serials.
     recordings: Vec<Recording>,
     is_recorded: bool,
-    /// The number of the recording that is made, or was made last.
+    /// Number of the recording that is being made, or was made last.
     number: u64,
-    /// The number of the recording that was begun last, and when that was by the clock that nobody sets.
-    begun: Option<(u64, Time)>,
-    /// The highest number of those that were deleted before it was opened.
+    /// Number of the recording that began last, and its start on the monotonic clock.
+    last_begin: Option<(u64, Time)>,
+    /// Highest number among recordings that were deleted before the archive was opened.
     last_number: u64,
-    /// What was deleted.
-    gone: Gone,
-    /// Whether both copies of what is kept say how long the ring is.
-    is_ring_twice: bool,
-    /// The ring, which becomes another one under the lock of the writer.
+    deleted: DeletedRanges,
+    /// True if both copies of the retention record have the current geometry.
+    is_geometry_in_both_copies: bool,
+    /// Changed only with `writer` locked.
     geometry: Geometry,
-    /// The stream of who records.
+    /// Handle to the stream of the active recording.
     recorder: Option<Changer>,
-    /// Whoever sees to the ring's length looks when this serial is handed to the disks.
-    look_at: Option<u64>,
-    /// No more blocks than these are kept.
-    most: Option<u64>,
+    /// Serial at which the writer requests a check of the ring's length.
+    check_at: Option<u64>,
+    /// Most blocks that are retained, by the size limit.
+    blocks_max: Option<u64>,
     sections: Sections,
-    /// What the index says so far of the group that is being recorded, and of those before it that have not been written to
-    /// their ends, and of which recording they are.
+    /// Sections in the making, with the number of their recording: for the group that is being recorded, and
+    /// for earlier groups that are not completely on the disks.
     so_far: VecDeque<(u64, Arc<Index>)>,
-    /// What is known of each recording as a whole, by its number.
-    known: HashMap<u64, Known>,
-    /// Who is told of each block and of the end.
+    /// What has been read of each recording as a whole, by its number.
+    caches: HashMap<u64, RecordingCache>,
+    /// Signalled for each block and at the end of a recording.
     listeners: Listeners,
 }
 
 impl State {
-    /// The number of the recording that is made.
-    fn number_made(&self) -> Option<u64> {
+    fn active_number(&self) -> Option<u64> {
         self.is_recorded.then_some(self.number)
     }
 
-    /// A recording, as much of it as is there.
-    fn there(&self, of: &Recording) -> Option<Recording> {
-        let first = self.gone.after(of.first.max(self.oldest()));
-        (first < of.end).then_some(Recording { first, ..*of })
+    /// The part of a recording that remains, if any does.
+    fn remaining(&self, recording: &Recording) -> Option<Recording> {
+        let first = self.deleted.first_kept(recording.first.max(self.oldest()));
+        (first < recording.end).then_some(Recording {
+            first,
+            ..*recording
+        })
     }
 
-    /// The oldest serial that it has, or is to have.
+    /// The oldest serial that is neither overwritten nor beyond the size limit.
     fn oldest(&self) -> u64 {
         let oldest = self.geometry.oldest(self.next);
-        let most = self.most.map(|most| self.gone.oldest_of(self.next, most));
-        oldest.max(most.unwrap_or(0))
+        let by_size = self
+            .blocks_max
+            .map(|max| self.deleted.oldest_within(self.next, max));
+        oldest.max(by_size.unwrap_or(0))
     }
 }
 
-/// How far whoever records has come.
+/// Position of the active recording's writer.
 #[derive(Debug)]
 struct Writer {
-    /// The serial after the last one that goes to the disks, or is about to.
+    /// Serial after the last one that was handed to the disks, or is about to be.
     next: u64,
-    /// It has come so far that it is being looked at, to make the ring longer if that may be.
-    is_looked_at: bool,
-    /// The ring as it is about to be: places that are other ones there are not used.
+    /// True while the retention thread decides if the ring becomes longer.
+    is_check_pending: bool,
+    /// The geometry that is being made durable: the writer waits before it uses a place that differs in it.
     pending: Option<Geometry>,
 }
 
@@ -165,22 +171,23 @@ pub struct Archive {
     volume: Arc<Volume>,
     header: Header,
     state: Mutex<State>,
-    /// What is on the disks of it; locked before the state, and while it is changed there.
-    kept: Mutex<RetentionRecord>,
-    /// Locked while places are discarded.
+    /// The durable retention record; locked before `state`, also while `state` takes its values over.
+    retention_record: Mutex<RetentionRecord>,
+    /// Also locked while places are discarded.
     writer: Mutex<Writer>,
-    /// Nothing is pending any more.
+    /// Signalled when `pending` or `is_check_pending` of the writer changes.
     settled: Condvar,
-    /// Held by who makes the ring longer or shorter.
+    /// Held while the ring's length or the volume's is changed.
     resizing: Mutex<()>,
-    /// Who looks at it.
-    looks: Option<Arc<RetentionSchedule>>,
-    /// Reads without a deadline.
+    /// Where checks of the ring's length are requested.
+    schedule: Option<Arc<RetentionSchedule>>,
+    /// Number of reads without a deadline.
     reads: AtomicU64,
 }
 
-/// As [`Archive::even`], of the volume's first so many blocks of this size, of which the first is no place.
-fn even(volume: &Volume, blocks: u64, block_bytes: u64) -> u64 {
+/// Number of places, as [`Archive::balanced`], for the first `blocks` blocks of the volume, of which one is
+/// the header.
+fn balanced(volume: &Volume, blocks: u64, block_bytes: u64) -> u64 {
     if blocks <= BLOCKS_MIN + 1 {
         return blocks.saturating_sub(1);
     }
@@ -189,11 +196,11 @@ fn even(volume: &Volume, blocks: u64, block_bytes: u64) -> u64 {
 }
 
 impl Archive {
-    /// As many blocks of so many, behind the first place of a volume, as make a ring that takes no more of the disks where it
-    /// begins anew than anywhere else.
+    /// The largest ring of at most `blocks` blocks whose wrap-around costs the disks no more than any other step: its
+    /// last and its first block do not lie closer together on a disk than other neighbours do.
     #[must_use]
-    pub fn even(&self, blocks: u64) -> u64 {
-        even(
+    pub fn balanced(&self, blocks: u64) -> u64 {
+        balanced(
             &self.volume,
             blocks.saturating_add(1),
             self.header.block_bytes,
@@ -201,7 +208,7 @@ impl Archive {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers and lists, each changed in one step: valid after any panic.
+        // Each value is changed in one step, so the state is valid after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,113 +216,116 @@ impl Archive {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, RetentionRecord> {
-        // It is replaced as a whole.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn retention_record(&self) -> MutexGuard<'_, RetentionRecord> {
+        // It is replaced as a whole, so it is valid after a panic.
+        self.retention_record
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its volume.
+    /// The volume that it lies in.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// What its header says.
+    /// The header, as it was when the archive was opened.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The bytes of the volume that its blocks lie in now.
+    /// The byte range of the volume that the ring takes.
     #[must_use]
     pub fn range(&self) -> std::ops::Range<u64> {
         let size = self.header.block_bytes;
         size..(self.geometry().blocks + 1) * size
     }
 
-    /// The ring as it is now.
+    /// The current geometry of the ring.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.state().geometry
     }
 
-    /// Where in that range the block of a serial lies; `None`: it does not count any more.
+    /// Offset of a block in [`range`](Self::range); `None` if its serial is before the base of the ring.
     #[must_use]
     pub fn offset(&self, serial: u64) -> Option<Bytes> {
         let place = self.geometry().place(serial)?;
         Some(Bytes(place * self.header.block_bytes))
     }
 
-    /// Its recordings in order, as much of each as is there.
+    /// The remaining part of each recording, in order.
     #[must_use]
     pub fn recordings(&self) -> Vec<Recording> {
         let state = self.state();
-        let there = state.recordings.iter().filter_map(|of| state.there(of));
-        there.collect()
+        let remaining = state.recordings.iter().filter_map(|of| state.remaining(of));
+        remaining.collect()
     }
 
-    /// A recording by its number, or the newest.
+    /// The remaining part of the recording with this number; of the newest one with `None`.
     #[must_use]
     pub fn recording(&self, number: Option<u64>) -> Option<Recording> {
         let state = self.state();
-        let mut there = state
+        let mut remaining = state
             .recordings
             .iter()
             .rev()
-            .filter_map(|of| state.there(of));
-        there.find(|of| number.is_none_or(|number| of.number == number))
+            .filter_map(|of| state.remaining(of));
+        remaining.find(|of| number.is_none_or(|number| of.number == number))
     }
 
-    /// Whether something else lies where this block was, or is about to.
+    /// True if a block was overwritten, or is about to be.
     #[must_use]
     pub fn is_overwritten(&self, serial: u64) -> bool {
         let writer = self.writer();
         serial < self.state().geometry.oldest(writer.next)
     }
 
-    /// The first block that is there of a recording, where nothing is about to be written.
+    /// Serial of the first remaining block of a recording that is not about to be overwritten.
     #[must_use]
     pub fn first_there(&self, recording: &Recording) -> u64 {
         let writer = self.writer();
         let state = self.state();
         let oldest = state.geometry.oldest(writer.next).max(state.oldest());
-        state.gone.after(recording.first.max(oldest))
+        state.deleted.first_kept(recording.first.max(oldest))
     }
 
-    /// Whether the newest recording goes on.
+    /// True while a recording is being made.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.state().is_recorded
     }
 
-    /// Whether a recording is the one that is being made.
+    /// True if this recording is the one that is being made.
     #[must_use]
     pub fn goes_on(&self, recording: &Recording) -> bool {
-        // The next one may have begun, of which no block is there yet.
-        self.state().number_made() == Some(recording.number)
+        // Compared by number: the active recording may have no block yet.
+        self.state().active_number() == Some(recording.number)
     }
 
-    /// Whether a recording goes on, or did when it was looked up: there is more of it than was known then.
+    /// True if the recording is being made, or has got more blocks since `recording` was looked up.
     #[must_use]
     pub fn went_on(&self, recording: &Recording) -> bool {
         let state = self.state();
-        let is_it = |of: &&Recording| of.number == recording.number;
-        let now = state.recordings.iter().rfind(is_it);
-        let goes_on = state.number_made() == Some(recording.number);
-        goes_on || now.is_some_and(|now| now.end > recording.end)
+        let is_same = |of: &&Recording| of.number == recording.number;
+        let current = state.recordings.iter().rfind(is_same);
+        let is_active = state.active_number() == Some(recording.number);
+        is_active || current.is_some_and(|current| current.end > recording.end)
     }
 
-    /// An event that is signalled when a block was written and when the recording ends, as long as it is kept.
+    /// An event that is signalled for each block that becomes readable, when blocks are deleted, and when the recording
+    /// ends. Dropping it ends that.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// When the process has no free file descriptor.
     pub fn listen(&self) -> io::Result<Arc<EventFd>> {
         self.state().listeners.add()
     }
 }
 
-/// Of so many blocks more than is kept is gone.
-fn blocks_of(keep: RetentionLimits, header: &Header) -> Option<u64> {
+/// The size limit in blocks.
+fn blocks_max(keep: RetentionLimits, header: &Header) -> Option<u64> {
     let size = keep.size?;
     Some((size.get() / header.block_bytes).max(BLOCKS_MIN))
 }

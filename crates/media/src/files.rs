@@ -1,33 +1,34 @@
-//! Recordings as files: MP4 without encoding anything anew, or one track as it was sent.
+//! Exports of recordings as files: MP4 without re-encoding, or one track as it was sent.
 //!
-//! # Way
+//! # Data path
 //!
 //! ```text
-//! blocks, without a deadline -> packets -> in order -> frames -> fragments, or bytes
+//! blocks, without a deadline -> packets -> reordered -> frames -> fragments, or raw bytes
 //! ```
 //!
-//! A recording is divided at key frames ([`cuts`]), and what lies between two of them is made alone: a segment. A file is
-//! what goes before them and one segment after another, so any part of it can be made without what is before, and what a
-//! browser plays are such segments, which are [listed](Known). Blocks are read one after another as best effort: an export takes what the
-//! streams leave. Nothing is kept but a block and the frames of a fragment, however long the recording is.
+//! A recording is divided at key frames ([`cuts`]), and each *segment* between two cuts is made on its own. A
+//! file is a head and then one segment after another, so any part of it can be made without the parts before
+//! it. Browsers play such segments from a [list](Known). Blocks are read one after another as best effort: an
+//! export uses what the streams leave. Memory holds a block and the frames of a fragment, however long the
+//! recording is.
 //!
-//! What is missing of a recording is missing in the file: of a frame what has come, of a NAL unit or an image all or
-//! nothing.
+//! Packets that are missing in the recording are missing in the file: a frame lacks the NAL units that did not
+//! arrive whole, and an image that did not arrive whole is left out.
 //!
-//! # Deliberately absent
+//! # Limits
 //!
-//! Decoding, and encodings that cameras do not send: what is not known is left out of an MP4 file, and can be played over
-//! RTSP as it was recorded.
+//! Nothing is decoded, and encodings that cameras do not send are not supported: such tracks are left out of
+//! an MP4 file, and can be played over RTSP as they were recorded.
 
 pub mod aac;
 pub mod cuts;
 mod error;
 pub mod gaps;
 pub mod jpeg;
-mod known;
 pub mod mp4;
 pub mod nal;
 mod parts;
+mod segment_cache;
 mod segments;
 pub mod track;
 pub mod unit;
@@ -45,78 +46,81 @@ use crate::archive::{Archive, ArchiveError, Recording};
 use crate::sdp::Description;
 use cuts::{Cut, Cuts, Place};
 pub use error::ExportError;
-pub use known::Known;
 use mp4::{Run, Sample, TrackHead};
 pub use parts::{Listed, Part};
+pub use segment_cache::Known;
 use segments::Muxer;
-pub use segments::{Alone, Segments};
+pub use segments::{SegmentFile, Segments};
 use track::Track;
 pub use track::exports;
 pub use whole::FILE_CUT_NS;
 
-/// A fragment ends when it has so many bytes, wherever that is.
+/// A fragment ends at this size, wherever that is.
 const FRAGMENT_BYTES_MAX: usize = 32 << 20;
 
-/// What is said of a frame takes so many of them, however short it is.
-const SAID_BYTES: usize = 128;
+/// Bytes of metadata that a sample takes, however short it is.
+const SAMPLE_HEAD_BYTES: usize = 128;
 
-/// A segment that is made in memory has no more bytes: twice what it may have in its blocks.
-const ALONE_BYTES_MAX: usize = 128 << 20;
+/// Largest segment that is made in memory: twice the most that its blocks may have.
+const SEGMENT_BYTES_MAX: usize = 128 << 20;
 
-/// Of a frame that is shown for so much longer than those before, as nothing came, it is said how long it is.
-const LONG_NS: u64 = 500_000_000;
+/// A frame whose next one is later than usual by more than this gets an explicit duration.
+const LONG_FRAME_NS: u64 = 500_000_000;
 
-/// In so many blocks it must be said how a picture is to be decoded.
+/// Blocks that are searched for the decoder parameters of a track.
 const HEAD_BLOCKS_MAX: u64 = 64;
 
-/// Why a track is left out.
-pub const UNDECODABLE: &str = "how it is decoded is said neither in its description nor in the first 64 blocks of what was recorded";
+/// Reason for leaving out a track without decoder parameters.
+pub const UNDECODABLE: &str =
+    "its decoder parameters are neither in its description nor in the first 64 recorded blocks";
 
-/// Why one is left out of what is played in segments.
-const SILENT: &str = "no packet of it came in the first 64 blocks of what is played";
+/// Reason for leaving a track out of segments.
+const SILENT: &str = "it has no packet in the first 64 blocks that are played";
 
-/// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
+/// Packets lie in the order of their arrival: this long after the end of a time span, no packet of it
+/// follows.
 const BEHIND_NS: u64 = 2_000_000_000;
 
-/// A recording that is read to be exported.
+/// A recording that is being exported.
 #[derive(Debug)]
 pub struct Source {
     archive: Arc<Archive>,
     client: Arc<Client>,
     recording: Recording,
     description: Description,
-    /// What was read last: where a segment ends, the next one begins.
-    kept: Option<(u64, Vec<u8>)>,
-    /// The serials of blocks that were damaged, or overwritten meanwhile.
+    /// The block that was read last, with its serial. The next segment begins where one ends.
+    loaded: Option<(u64, Vec<u8>)>,
+    /// Serials of blocks that were damaged, or overwritten during the export.
     missing: BTreeSet<u64>,
-    /// Those that are, of a file whose length has been said; no others may be.
-    planned: Option<Arc<BTreeSet<u64>>>,
-    /// The tracks that are in what is made; `None`: all that can be in an MP4 file.
+    /// The blocks that were missing when the length of the file was announced; no others may be missing.
+    expected_missing: Option<Arc<BTreeSet<u64>>>,
+    /// The tracks that are exported; `None`: all that MP4 supports.
     tracks: Option<Vec<usize>>,
-    /// Frames, images and NAL units that were left out, as parts of them are missing or of no kind that is known.
+    /// Number of frames, images and NAL units that were left out, because parts of them are missing or their
+    /// kind is not supported.
     pub left_out: u64,
 }
 
-/// What lies between two places, of what is played between two times.
+/// A part of a recording that is made on its own.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The first packet, and that which is the first of another.
+    /// From the first packet up to the first packet of the next segment.
     pub places: Range<Place>,
-    /// What is to be played at other times is left out, in nanoseconds of the recording.
+    /// Packets with other times are left out, in nanoseconds of the recording's time.
     pub times_ns: Range<u64>,
-    /// What is time 0, in nanoseconds of the recording.
+    /// Time 0 of the file, in nanoseconds of the recording's time.
     pub origin_ns: u64,
-    /// When the picture behind it is shown, if that is known.
+    /// Time of the next picture after the segment, if it is known, in nanoseconds of the recording's time.
     pub next_ns: Option<u64>,
-    /// The number of its first fragment.
+    /// Sequence number of its first fragment.
     pub number: u32,
 }
 
-/// Takes the bytes of a file one after another, until it says that it wants no more.
+/// Receives the bytes of a file piece by piece, and returns `Break` if it wants no more.
 pub type Emit<'a> = dyn FnMut(Vec<u8>) -> ControlFlow<()> + 'a;
 
 impl Source {
-    /// A recording of an archive.
+    /// Prepares the export of a recording.
     #[must_use]
     pub fn new(
         archive: Arc<Archive>,
@@ -129,57 +133,59 @@ impl Source {
             client,
             recording,
             description,
-            kept: None,
+            loaded: None,
             missing: BTreeSet::new(),
-            planned: None,
+            expected_missing: None,
             tracks: None,
             left_out: 0,
         }
     }
 
-    /// In which volume.
+    /// Name of the volume.
     #[must_use]
     pub fn volume(&self) -> &str {
         self.archive.volume().name()
     }
 
-    /// Which recording.
+    /// The recording.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
 
-    /// What it consists of.
+    /// Its description.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// How many blocks of what was made are missing: they are damaged, or were overwritten meanwhile.
+    /// Number of blocks that were missing in the export so far, because they are damaged or were overwritten
+    /// during it.
     #[must_use]
     pub fn missing_blocks(&self) -> u64 {
         self.missing.len() as u64
     }
 
-    /// Which blocks are missing of what was made.
+    /// Serials of the blocks that were missing in the export so far.
     #[must_use]
     pub fn missing(&self) -> &BTreeSet<u64> {
         &self.missing
     }
 
-    /// From now on these blocks are missing, and it is an error if another one is: what is made is what was made once.
+    /// The file was made before with these blocks missing and must come out the same: from now on it is an
+    /// error if another block is missing.
     pub fn makes_again(&mut self, missing: Arc<BTreeSet<u64>>) {
-        self.planned = Some(missing);
+        self.expected_missing = Some(missing);
     }
 
-    /// Makes a block the one that is kept; `false`: it is damaged, or not there any more.
+    /// Loads a block; `false` if it is damaged or has gone.
     fn load(&mut self, serial: u64) -> Result<bool, ExportError> {
-        if self.kept.as_ref().is_some_and(|(of, _)| *of == serial) {
+        if self.loaded.as_ref().is_some_and(|(of, _)| *of == serial) {
             return Ok(true);
         }
-        self.kept = None;
-        let planned = self.planned.as_ref();
-        if planned.is_some_and(|missing| missing.contains(&serial)) {
+        self.loaded = None;
+        let expected = self.expected_missing.as_ref();
+        if expected.is_some_and(|missing| missing.contains(&serial)) {
             return Ok(false);
         }
         let read = self.archive.read_block(&self.client, serial)?;
@@ -190,15 +196,15 @@ impl Source {
                 number,
             });
         }
-        if read.is_none() && self.planned.is_some() {
+        if read.is_none() && self.expected_missing.is_some() {
             return Err(ExportError::Changed { serial });
         }
-        self.kept = read.map(|bytes| (serial, bytes));
-        Ok(self.kept.is_some())
+        self.loaded = read.map(|bytes| (serial, bytes));
+        Ok(self.loaded.is_some())
     }
 
-    /// Each RTP packet between two places that is there, until no more are wanted; the serials of the blocks that are
-    /// missing.
+    /// Calls `take` with each RTP packet between two places, until it returns `Break` or the packets are
+    /// later than `until_ns`. Returns the serials of missing blocks.
     fn packets(
         &mut self,
         places: &Range<Place>,
@@ -210,11 +216,11 @@ impl Source {
         let first = places.start.serial.max(self.recording.first);
         for serial in first..end.min(self.recording.end) {
             self.load(serial)?;
-            let Some((_, bytes)) = &self.kept else {
+            let Some((_, bytes)) = &self.loaded else {
                 missing.insert(serial);
                 continue;
             };
-            // It was found to be one when it was read.
+            // It was verified when it was read.
             let Ok(block) = Block::parse(bytes) else {
                 continue;
             };
@@ -243,19 +249,18 @@ impl Source {
         Ok(missing)
     }
 
-    /// Of the tracks that can be in an MP4 file, only these are in the segments that are made from now on: those that its
-    /// [head](Self::heads) tells of.
+    /// Limits the export to these tracks: those in the [head](Self::heads) of the file.
     pub fn makes_of(&mut self, tracks: Vec<usize>) {
         self.tracks = Some(tracks);
     }
 
-    /// The tracks that are in what is made; `None`: all that can be in an MP4 file.
+    /// The tracks that are exported; `None`: all that MP4 supports.
     #[must_use]
     pub fn tracks(&self) -> Option<&Vec<usize>> {
         self.tracks.as_ref()
     }
 
-    /// The tracks that can be in an MP4 file.
+    /// The exported tracks that MP4 supports.
     fn mp4_tracks(&self, origin_ns: u64) -> Result<Vec<Track>, ExportError> {
         let described = self.description.tracks().iter().enumerate();
         let is_wanted = |number: &usize| {
@@ -267,12 +272,12 @@ impl Source {
             .filter_map(|(number, track)| Track::new(number, track, Nanos(origin_ns)))
             .collect();
         match tracks.is_empty() {
-            true => Err(self.nothing("an MP4 file")),
+            true => Err(self.nothing_for("an MP4 file")),
             false => Ok(tracks),
         }
     }
 
-    fn nothing(&self, form: &'static str) -> ExportError {
+    fn nothing_for(&self, form: &'static str) -> ExportError {
         let tracks = self.description.tracks().iter();
         let names = tracks.map(|track| match &*track.encoding {
             "" => "an unknown encoding",
@@ -284,35 +289,35 @@ impl Source {
         }
     }
 
-    /// What an MP4 file says of its tracks before all else, as what is recorded from a place on says it, and the description
-    /// where that does not. A track of which neither says how it is decoded is left out, which the log says.
+    /// The track heads of an MP4 file, with decoder parameters from the packets at `from` or else from the
+    /// description. A track without decoder parameters is left out, with a warning in the log.
     ///
     /// # Errors
-    /// When that is not known of any.
+    /// When no track has decoder parameters.
     pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
         self.heads_of(from, |_| true)
     }
 
-    /// The same of segments, without tracks of which nothing comes from there on: a browser waits for each track before it
-    /// plays any. One of which something comes only later is left out as well.
+    /// As [`heads`](Self::heads), for segments: tracks without a packet in the first blocks are left out as
+    /// well, because browsers wait for each track before they play.
     ///
     /// # Errors
-    /// When nothing is left.
+    /// When no track is left.
     pub fn segment_heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
-        self.heads_of(from, Track::has_come)
+        self.heads_of(from, Track::has_packet)
     }
 
     fn heads_of(
         &mut self,
         from: Place,
-        is_there: impl Fn(&Track) -> bool,
+        is_included: impl Fn(&Track) -> bool,
     ) -> Result<Vec<TrackHead>, ExportError> {
         let mut tracks = self.mp4_tracks(0)?;
-        self.begin_tracks(&mut tracks, from, &is_there)?;
+        self.begin_tracks(&mut tracks, from, &is_included)?;
         let mut heads = Vec::new();
         for track in &tracks {
-            let why = match track.head() {
-                Some(head) if is_there(track) => {
+            let reason = match track.head() {
+                Some(head) if is_included(track) => {
                     heads.push(head);
                     continue;
                 }
@@ -324,7 +329,7 @@ impl Source {
             tracing::warn!(
                 volume,
                 recording,
-                "track {number} ({encoding}) is left out of {why}"
+                "track {number} ({encoding}) is left out of {reason}"
             );
         }
         let unknown = tracks.iter().find(|track| track.head().is_none());
@@ -335,16 +340,16 @@ impl Source {
         }
     }
 
-    /// Reads from a place on until it is known how these tracks are decoded and that they are there, if that is said there at
-    /// all.
+    /// Reads packets from a place on until all tracks have decoder parameters and satisfy `is_included`, for
+    /// at most [`HEAD_BLOCKS_MAX`] blocks.
     fn begin_tracks(
         &mut self,
         tracks: &mut [Track],
         from: Place,
-        is_there: impl Fn(&Track) -> bool,
+        is_included: impl Fn(&Track) -> bool,
     ) -> Result<(), ExportError> {
-        let is_known = |of: &Track| of.has_begun() && of.head().is_some() && is_there(of);
-        if tracks.iter().all(is_known) {
+        let is_ready = |of: &Track| of.has_begun() && of.head().is_some() && is_included(of);
+        if tracks.iter().all(is_ready) {
             return Ok(());
         }
         let end = Place {
@@ -353,8 +358,8 @@ impl Source {
         };
         self.packets(&(from..end), u64::MAX, |entry, body| {
             let place = push(tracks, entry, body);
-            let is_new = place.is_some_and(|place| is_known(&tracks[place]));
-            Ok(match is_new && tracks.iter().all(is_known) {
+            let is_new = place.is_some_and(|place| is_ready(&tracks[place]));
+            Ok(match is_new && tracks.iter().all(is_ready) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             })
@@ -362,8 +367,8 @@ impl Source {
         Ok(())
     }
 
-    /// The tracks that would be in an MP4 file if it were known how they are decoded. Where the description says it nothing is
-    /// read.
+    /// Numbers of the tracks that are left out of MP4 files for lack of decoder parameters. Blocks are read
+    /// only if the description lacks some.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -409,15 +414,17 @@ impl Source {
         self.left_out += tracks.iter().map(Track::left_out).sum::<u64>();
         match flow {
             ControlFlow::Continue(()) => {
-                let next = segment.next_ns.and_then(|next| muxer.next(&tracks, next));
-                muxer.cut(&tracks, next, emit)
+                let next = segment
+                    .next_ns
+                    .and_then(|next| muxer.next_sample(&tracks, next));
+                muxer.end_fragment(&tracks, next, emit)
             }
             flow @ ControlFlow::Break(()) => Ok(flow),
         }
     }
 }
 
-/// Gives a packet to its track, and says which that is.
+/// Gives a packet to its track, and returns the track's index.
 fn push(tracks: &mut [Track], entry: &Entry, body: &[u8]) -> Option<usize> {
     let place = tracks
         .iter()

@@ -1,4 +1,4 @@
-//! The archives of a pool: opened when they are asked for, and each once.
+//! The archives of a pool. Each is opened on demand and shared while it is in use.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,214 +13,217 @@ use crate::archive::block::Block;
 use crate::archive::retention::RetentionSchedule;
 use crate::archive::retention_record::{RetentionLimits, RetentionRecord};
 use crate::archive::wall_clock;
-use crate::archive::{Archive, ArchiveError, Before, Recording, Writing};
+use crate::archive::{Archive, ArchiveContents, ArchiveError, Recording, Writing};
 use crate::sdp::Description;
 use crate::session::registry::SessionRegistry;
 
-/// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
-pub(crate) const DESCRIBED_WITHIN: usize = 4;
+/// Blocks of a recording that are tried for its description. Each block has it, but some may be damaged.
+pub(crate) const DESCRIPTION_BLOCKS_MAX: usize = 4;
 
-/// Of so many archives it is known which recordings they had when they were opened last. An archive that nobody uses is not
-/// open, so that its volume can be deleted, and its recordings are not looked for anew each time that somebody comes.
-const KNOWN_MAX: usize = 64;
+/// Archives whose contents are cached after they are closed. An unused archive is closed so that its volume
+/// can be deleted; the cache saves a search when it is opened again.
+const CACHED_ARCHIVES_MAX: usize = 64;
 
-/// Of so many recordings that have ended it is known what they consist of: who has a file of one by its segments asks for that
-/// with each.
-const DESCRIBED_MAX: usize = 64;
+/// Ended recordings whose descriptions are cached: a player of HLS asks for one with each segment.
+const CACHED_DESCRIPTIONS_MAX: usize = 64;
 
-/// Why there is no archive.
+/// Reason why an archive or a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The volume.
+    /// The volume cannot be opened.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// What is in it.
+    /// The archive cannot be opened, read or written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// There is no such recording.
-    #[error("volume {volume:?} has no recording {number}, or none any more")]
+    /// The recording does not exist.
+    #[error("volume {volume:?} has no recording {number}; it may have been deleted or overwritten")]
     NoRecording {
-        /// Where.
+        /// Name of the volume.
         volume: String,
-        /// Which.
+        /// Number of the recording.
         number: u64,
     },
-    /// There is no memory to look.
+    /// There is no memory for a client of the disks.
     #[error(transparent)]
     Memory(#[from] Refusal),
 }
 
-/// What is open in a volume. It is locked while that is opened: two would both think that they know what is in it.
-type Place = Arc<Mutex<Weak<Archive>>>;
+/// The open archive of a volume. Locked while it is opened, so that no volume is opened twice.
+type ArchiveSlot = Arc<Mutex<Weak<Archive>>>;
 
-/// What an archive had.
-struct Known {
+/// Contents of an archive when it was opened last.
+struct CachedArchive {
     volume: String,
     archive: [u8; 16],
-    /// How often what is remembered in it had changed: what is older, as a volume that was restored, has other ones perhaps.
+    /// Generation of the retention record. A higher one than the volume has now means that the volume was
+    /// restored from a copy, and the cached contents do not apply.
     generation: u64,
-    before: Before,
+    contents: ArchiveContents,
 }
 
-/// A recording as it was when it ended: its archive, and itself.
-type Ended = ([u8; 16], Recording);
+/// An archive and a recording in it that has ended; the recording's `first` is 0.
+type RecordingKey = ([u8; 16], Recording);
 
 /// The archives of a pool.
 pub struct Archives {
     pool: Arc<Pool>,
-    /// The size of the blocks of new archives.
+    /// Block size of new archives.
     block: Bytes,
-    /// Reads what is not played.
+    /// Reads without a deadline; made at first use.
     client: Mutex<Option<Arc<Client>>>,
-    /// By their volumes. Nobody waits for a disk who has locked it.
-    places: Mutex<HashMap<String, Place>>,
-    /// What archives had when they were opened last.
-    known: Mutex<VecDeque<Known>>,
-    /// What recordings consist of that have ended, the one that was asked for last behind the others.
-    described: Mutex<VecDeque<(Ended, Description)>>,
-    looks: Arc<RetentionSchedule>,
+    /// By volume. Not locked during reads of a disk.
+    slots: Mutex<HashMap<String, ArchiveSlot>>,
+    /// Ordered by when they were opened.
+    cached: Mutex<VecDeque<CachedArchive>>,
+    /// Descriptions of ended recordings, the most recently used last.
+    descriptions: Mutex<VecDeque<(RecordingKey, Description)>>,
+    schedule: Arc<RetentionSchedule>,
     registry: SessionRegistry,
-    /// Whether somebody uses a volume as a disk: none of those becomes an archive.
+    /// Returns true if a volume is exported as a disk; such a volume does not become an archive.
     is_exported: fn(&VolumeInfo) -> bool,
 }
 
-/// A recording, and what it consists of.
+/// A recording with its description and times.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// Where it lies.
+    /// The remaining part of the recording.
     pub recording: Recording,
-    /// Its tracks; `None`: the blocks that could say are damaged.
+    /// Its tracks; `None` if the blocks that were tried for them are damaged.
     pub description: Option<Description>,
-    /// How long it is, as much of it as is there, in nanoseconds.
+    /// Duration of the remaining part, in nanoseconds.
     pub length_ns: u64,
-    /// When it ends, in nanoseconds of its time.
+    /// End in nanoseconds of the recording's time.
     pub ends_ns: u64,
-    /// Whether it goes on, or went on when it was looked up.
+    /// True if it is being recorded, or was when it was looked up.
     pub is_recorded: bool,
 }
 
-/// What is open is open after any panic.
+/// The guarded values are valid after a panic.
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Archives {
-    /// None is open yet; new ones have blocks of this size. A volume that is blank and exported is not made an
-    /// archive.
+    /// Manages the archives of a pool; new ones get blocks of `block` bytes. A blank volume for which
+    /// `is_exported` returns true is not made an archive.
     #[must_use]
     pub fn new(pool: Arc<Pool>, block: Bytes, is_exported: fn(&VolumeInfo) -> bool) -> Self {
         Self {
             pool,
             block,
             client: Mutex::default(),
-            places: Mutex::default(),
-            known: Mutex::default(),
-            described: Mutex::default(),
-            looks: Arc::default(),
+            slots: Mutex::default(),
+            cached: Mutex::default(),
+            descriptions: Mutex::default(),
+            schedule: Arc::default(),
             registry: SessionRegistry::default(),
             is_exported,
         }
     }
 
-    /// The pool.
+    /// The pool that the volumes belong to.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// When which of them are looked at for what is too old.
+    /// The retention thread's queue.
     #[must_use]
     pub fn looks(&self) -> &RetentionSchedule {
-        &self.looks
+        &self.schedule
     }
 
-    /// Who has something reserved for them.
+    /// The sessions that record or play.
     #[must_use]
     pub fn registry(&self) -> &SessionRegistry {
         &self.registry
     }
 
-    /// Where a volume's archive is once it is open.
-    fn place(&self, volume: &str) -> Place {
-        let mut places = locked(&self.places);
-        if let Some(place) = places.get(volume) {
-            return Arc::clone(place);
+    fn slot(&self, volume: &str) -> ArchiveSlot {
+        let mut slots = locked(&self.slots);
+        if let Some(slot) = slots.get(volume) {
+            return Arc::clone(slot);
         }
-        // Nobody opens what nobody else holds, as that takes this lock.
-        places.retain(|_, place| Arc::strong_count(place) > 1 || locked(place).strong_count() > 0);
-        Arc::clone(places.entry(volume.to_owned()).or_default())
+        // A slot with one owner is not being opened: that takes another reference, which is made under this
+        // lock.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || locked(slot).strong_count() > 0);
+        Arc::clone(slots.entry(volume.to_owned()).or_default())
     }
 
-    /// Reads what is not played, without a deadline.
+    /// The client for reads without a deadline.
     ///
     /// # Errors
     /// When there is no memory for it.
     pub fn client(&self) -> Result<Arc<Client>, Refusal> {
-        let mut kept = locked(&self.client);
-        if let Some(client) = &*kept {
+        let mut slot = locked(&self.client);
+        if let Some(client) = &*slot {
             return Ok(Arc::clone(client));
         }
         let client = self.pool.client("recordings", ClientOptions::default())?;
-        Ok(Arc::clone(kept.insert(Arc::new(client))))
+        Ok(Arc::clone(slot.insert(Arc::new(client))))
     }
 
-    /// What the archive in a volume had when it was opened last.
-    fn known(&self, volume: &str, kept: &RetentionRecord) -> Before {
-        let mut known = locked(&self.known);
-        let place = known.iter().position(|of| of.volume == volume);
-        let found = place.and_then(|place| known.remove(place));
-        let is_it = |of: &Known| of.archive == kept.archive && of.generation <= kept.generation;
-        let found = found.filter(is_it);
-        found.map(|of| of.before).unwrap_or_default()
+    /// Takes the cached contents of the archive in a volume, if they apply to its retention record.
+    fn take_cached(&self, volume: &str, record: &RetentionRecord) -> ArchiveContents {
+        let mut cached = locked(&self.cached);
+        let place = cached.iter().position(|of| of.volume == volume);
+        let found = place.and_then(|place| cached.remove(place));
+        let applies =
+            |of: &CachedArchive| of.archive == record.archive && of.generation <= record.generation;
+        let found = found.filter(applies);
+        found.map(|of| of.contents).unwrap_or_default()
     }
 
-    /// The archive in a volume; with `creates` a blank volume is made one with blocks of that size.
+    /// Opens the archive in a volume. With `creates` a blank volume becomes an archive with blocks of that
+    /// size.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the volume has no archive, or cannot be read or written.
     pub fn open(&self, volume: &str, creates: Option<Bytes>) -> Result<Arc<Archive>, OpenError> {
-        let place = self.place(volume);
-        let mut place = locked(&place);
-        if let Some(open) = place.upgrade() {
+        let slot = self.slot(volume);
+        let mut slot = locked(&slot);
+        if let Some(open) = slot.upgrade() {
             return Ok(open);
         }
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
-        let known = |kept: &RetentionRecord| self.known(volume, kept);
+        let cached = |record: &RetentionRecord| self.take_cached(volume, record);
         let is_exported = (self.is_exported)(&self.pool.volume_info(volume)?);
         let archive = match creates {
-            Some(_) if is_exported => match Archive::open_again(&client, opened, known) {
+            Some(_) if is_exported => match Archive::open_cached(&client, opened, cached) {
                 Err(ArchiveError::Empty(volume)) => Err(ArchiveError::Exported(volume)),
                 other => other,
             },
-            Some(block) => Archive::open_or_create_again(&client, opened, block, known),
-            None => Archive::open_again(&client, opened, known),
+            Some(block) => Archive::open_or_create_cached(&client, opened, block, cached),
+            None => Archive::open_cached(&client, opened, cached),
         };
         let mut archive = archive?;
-        archive.looked_at_by(Arc::clone(&self.looks));
-        let mut known = locked(&self.known);
-        if known.len() == KNOWN_MAX {
-            known.pop_front();
+        archive.set_schedule(Arc::clone(&self.schedule));
+        let mut cached = locked(&self.cached);
+        if cached.len() == CACHED_ARCHIVES_MAX {
+            cached.pop_front();
         }
-        known.push_back(Known {
+        cached.push_back(CachedArchive {
             volume: volume.to_owned(),
             archive: archive.header().archive,
             generation: archive.generation(),
-            before: archive.before(),
+            contents: archive.contents(),
         });
-        drop(known);
+        drop(cached);
         let archive = Arc::new(archive);
-        *place = Arc::downgrade(&archive);
+        *slot = Arc::downgrade(&archive);
         Ok(archive)
     }
 
-    /// Whether somebody records or plays what is in a volume, or looks at it at this moment.
+    /// True while somebody records to the volume, plays from it or otherwise uses its archive.
     pub fn is_open(&self, volume: &str) -> bool {
-        let place = locked(&self.places).get(volume).map(Arc::clone);
-        place.is_some_and(|place| locked(&place).strong_count() > 0)
+        let slot = locked(&self.slots).get(volume).map(Arc::clone);
+        slot.is_some_and(|slot| locked(&slot).strong_count() > 0)
     }
 
-    /// Whether there are recordings in a volume, or were: whoever writes anything else there destroys them.
+    /// True if a volume has an archive, even one without recordings. Other writes to the volume would destroy
+    /// it.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -228,13 +231,13 @@ impl Archives {
         if self.is_open(volume.name()) {
             return Ok(true);
         }
-        Ok(Archive::is_in(&*self.client()?, volume)?)
+        Ok(Archive::is_archive(&*self.client()?, volume)?)
     }
 
-    /// A recording by its number, and its archive.
+    /// The recording with this number, and its archive.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the recording does not exist.
     pub fn recording(
         &self,
         volume: &str,
@@ -249,7 +252,7 @@ impl Archives {
         Ok((archive, recording))
     }
 
-    /// What a recording consists of.
+    /// The description and the times of a recording.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -270,50 +273,50 @@ impl Archives {
         })
     }
 
-    /// The tracks of a recording; `None`: the blocks that could say are damaged.
+    /// The tracks of a recording; `None` if the blocks that were tried for them are damaged.
     fn description(
         &self,
         client: &Client,
         archive: &Archive,
         recording: Recording,
     ) -> Result<Option<Description>, OpenError> {
-        // However much of it has been overwritten.
-        let ended = (
+        // The key must not change when blocks are overwritten.
+        let key = (
             archive.header().archive,
             Recording {
                 first: 0,
                 ..recording
             },
         );
-        let known = {
-            let mut described = locked(&self.described);
-            let place = described.iter().position(|(of, _)| *of == ended);
-            place.and_then(|place| described.remove(place))
+        let cached = {
+            let mut descriptions = locked(&self.descriptions);
+            let place = descriptions.iter().position(|(of, _)| *of == key);
+            place.and_then(|place| descriptions.remove(place))
         };
-        let description = match known {
+        let description = match cached {
             Some((_, description)) => Some(description),
             None => read_description(client, archive, recording)?,
         };
-        // What goes on is another one with each block.
+        // While it is recorded, the key changes with each block.
         if let Some(description) = description
             .as_ref()
             .filter(|_| !archive.went_on(&recording))
         {
-            let mut described = locked(&self.described);
-            described.retain(|(of, _)| *of != ended);
-            if described.len() == DESCRIBED_MAX {
-                described.pop_front();
+            let mut descriptions = locked(&self.descriptions);
+            descriptions.retain(|(of, _)| *of != key);
+            if descriptions.len() == CACHED_DESCRIPTIONS_MAX {
+                descriptions.pop_front();
             }
-            described.push_back((ended, description.clone()));
+            descriptions.push_back((key, description.clone()));
         }
         Ok(description)
     }
 
-    /// All recordings of a volume, in order; of one that nothing was written to, none. Each takes some reads, so it is less
-    /// than all if somebody does not wait for them any more.
+    /// Describes all recordings of a volume, in order; none if the volume is blank. Each takes some reads.
+    /// The list ends early when `is_waited_for` returns false, as when the client has gone.
     ///
     /// # Errors
-    /// When it holds something else, or cannot be read.
+    /// When the volume has other content, or cannot be read.
     pub fn recordings(
         &self,
         volume: &str,
@@ -331,30 +334,30 @@ impl Archives {
     }
 }
 
-/// What the last blocks of a recording say of its tracks.
+/// The description in the last intact block of a recording.
 fn read_description(
     client: &Client,
     archive: &Archive,
     recording: Recording,
 ) -> Result<Option<Description>, ArchiveError> {
     let last = (recording.first..recording.end).rev();
-    for serial in last.take(DESCRIBED_WITHIN) {
+    for serial in last.take(DESCRIPTION_BLOCKS_MAX) {
         let bytes = archive.read_block(client, serial)?;
-        let said = bytes
+        let description = bytes
             .as_deref()
             .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
-        if said.is_some() {
-            return Ok(said);
+        if description.is_some() {
+            return Ok(description);
         }
     }
     Ok(None)
 }
 
 impl Archives {
-    /// Deletes a recording; what it was.
+    /// Deletes a recording and returns what it was.
     ///
     /// # Errors
-    /// When there is none of that number, it goes on, or that cannot be written.
+    /// When it does not exist, is being recorded, or cannot be deleted durably.
     pub fn delete(&self, volume: &str, number: u64) -> Result<Described, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(volume))) => {
@@ -372,41 +375,42 @@ impl Archives {
         }
     }
 
-    /// Whether there is something in a volume that the server has to see to by itself.
-    pub(crate) fn is_retained(&self, volume: &str) -> Result<bool, OpenError> {
+    /// True if the retention thread has something to do in a volume.
+    pub(crate) fn needs_retention(&self, volume: &str) -> Result<bool, OpenError> {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
-        let found = Archive::peek(&client, &opened)?;
+        let found = Archive::read_limits(&client, &opened)?;
         Ok(
             found
                 .is_some_and(|(keep, is_deleted)| keep != RetentionLimits::default() || is_deleted),
         )
     }
 
-    /// How much of what is recorded in a volume is kept.
+    /// The retention limits of a volume.
     ///
     /// # Errors
-    /// When nothing has been recorded there, or it cannot be read.
+    /// When the volume has no archive or cannot be read.
     pub fn retention(&self, volume: &str) -> Result<RetentionLimits, OpenError> {
         Ok(self.open(volume, None)?.retention())
     }
 
-    /// Takes an archive for a recording, which is made longer before if it has little room and may be.
+    /// Starts a recording in an archive. If there is little room and the limits allow it, the ring is made
+    /// longer first.
     ///
     /// # Errors
-    /// When somebody else records there.
+    /// When something is already being recorded there.
     pub fn record(&self, archive: &Arc<Archive>) -> Result<Writing, ArchiveError> {
-        // What was made room for it is not cut again before it is known that somebody records.
+        // Held so that new room is not given back before the archive counts as recorded to.
         let _resizing = archive.resizing();
         self.make_room(archive);
         archive.record()
     }
 
-    /// Changes how much of what is recorded in a volume is kept, also where nothing has been yet; how much it is then.
+    /// Changes the retention limits of a volume, also of a blank one, and returns the new limits.
     ///
     /// # Errors
-    /// When it holds something else, it is too little, or cannot be written; and when something would go at once by that,
-    /// unless it is forced.
+    /// When the volume has other content or cannot be written, or the limits are too small. Without
+    /// `is_forced`, also when something would be deleted at once.
     pub fn set_retention(
         &self,
         volume: &str,
@@ -415,7 +419,7 @@ impl Archives {
     ) -> Result<RetentionLimits, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(_))) => {
-                // Nothing is made of it for what would be refused then.
+                // Check first: a volume must not become an archive for a change that is refused.
                 Archive::check_retention(volume, change(RetentionLimits::default()), self.block)?;
                 self.open(volume, Some(self.block))?
             }
@@ -432,7 +436,7 @@ impl Archives {
             return Err(ArchiveError::WouldGo { volume, bytes }.into());
         }
         archive.set_retention(&client, keep)?;
-        self.looks.look_at(volume);
+        self.schedule.look_at(volume);
         Ok(keep)
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of a recording on its volume: an archive's header, and blocks that explain themselves.
+//! The on-disk bytes of an archive: its header, and self-describing blocks.
 //!
 //! # Layout
 //!
@@ -7,27 +7,30 @@
 //! block:    bodies -> | text | free | index | <- entries | trailer
 //! ```
 //!
-//! The *bodies* of packets lie back to back from the beginning of a block, as they were received. What is known of each
-//! is in an *entry*; the first one is the last before the trailer, so that bodies and entries grow towards each other.
-//! The *text* is the description of the recording (SDP). Some blocks have a section of the [*index*](crate::archive::index)
-//! before the entries, so that it can be read alone with the trailer, which has a checksum of it. In blocks of the first
-//! days, which have none, it is behind the text. The *trailer* is in the last 128 bytes.
+//! The *bodies* of packets lie back to back from the start of a block, as they were received. An *entry*
+//! holds the metadata of one packet. The first entry is next to the trailer, so bodies and entries grow
+//! towards each other. The *text* is the description of the recording (SDP). Some blocks have a section of
+//! the [*index*](crate::archive::index) before the entries, where it can be read together with the trailer
+//! and without the rest of the block; the trailer has its checksum. Blocks of early versions have no such
+//! checksum, and their section follows the text. The *trailer* is the last 128 bytes.
 //!
-//! # Why so
+//! # Why it is built so
 //!
-//! A block is written whole and can be understood alone: whatever is lost, every block that is there can be played, and
-//! everything else that is kept about a recording can be made again from its blocks. An entry is read with the block
-//! that it is about, so that a seek needs nothing else once it has the block.
+//! A block is written whole and can be understood alone. Every intact block can be played whatever else is
+//! lost, and everything else that is stored about a recording can be rebuilt from its blocks. An entry lies
+//! in the block of its packet, so a seek needs nothing else once it has the block.
 //!
-//! A *serial* counts the blocks of an archive from 0 and is never used twice; which place block `serial` is in says the
-//! ring's [geometry](crate::archive::geometry). The newest block is where serials stop growing, and is found by bisection.
+//! A *serial* counts the blocks of an archive from 0 and is never used twice. The
+//! [geometry](crate::archive::geometry) of the ring maps a serial to a *place*, the position of a block in
+//! the ring, from 0. Serials stop growing behind the newest block, so it is found by bisection.
 //!
-//! # What is assumed of the medium
+//! # Assumptions about the medium
 //!
-//! A block that is being written when power fails may hold any mixture of old and new sectors: its checksums say so. A
-//! flush makes what was written before it durable.
+//! A block that is being written when power fails may hold any mixture of old and new sectors; its checksums
+//! detect that. A flush makes all earlier writes durable.
 //!
-//! All numbers are little-endian. Checksums are CRC-64/NVME. `parse` takes any bytes at all.
+//! All numbers are little-endian. Checksums are CRC-64/NVME. `parse` accepts arbitrary bytes without
+//! panicking.
 
 mod composer;
 mod header;
@@ -40,19 +43,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub use composer::{Composer, Seal};
 pub use header::Header;
 
-/// The version of the format that this program writes, and the newest that it reads.
+/// Format version that this program writes, and the latest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// How long a trailer is.
+/// Length of a trailer.
+/// Length of a trailer.
 pub const TRAILER_BYTES: usize = 128;
 
-/// How long an entry is.
+/// Length of an entry.
+/// Length of an entry.
 pub const ENTRY_BYTES: usize = 32;
 
-/// The header of an archive is read and written in so many bytes.
+/// Length of the header, which is read and written whole.
 pub const HEADER_BYTES: usize = 4_096;
 
-/// The smallest and the largest block of an archive.
+/// Sizes that a block may have; only powers of two are valid.
 pub const BLOCK_BYTES: Range<u64> = 65_536..4 * 1_048_576 + 1;
 
 const HEADER_MAGIC: [u8; 8] = *b"CLKWMEDA";
@@ -64,9 +69,9 @@ struct RawTrailer {
     magic: [u8; 8],
     version: U32,
     flags: U32,
-    /// Of this trailer, with this taken as zero.
+    /// Over this trailer, with this field as zero.
     checksum: U64,
-    /// Of everything before the trailer.
+    /// Over everything before the trailer.
     content: U64,
     archive: [u8; 16],
     serial: U64,
@@ -79,7 +84,7 @@ struct RawTrailer {
     text: U32,
     entries: U32,
     index: U32,
-    /// Of the section of the index; 0: there is none, or it is behind the text.
+    /// Over the section of the index; 0: there is none, or it follows the text (early versions).
     section: U64,
     rest: [u8; 8],
 }
@@ -101,7 +106,7 @@ struct RawEntry {
 
 const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
 
-/// The block is the last of its recording, which was ended properly.
+/// The block is the last of a recording that ended properly.
 const FLAG_LAST: u32 = 1;
 
 const KIND_RTP: u8 = 0;
@@ -116,25 +121,25 @@ pub(crate) fn checksum(parts: &[&[u8]]) -> u64 {
     digest.finalize()
 }
 
-/// The same of a section of the index, which is never 0.
+/// Checksum of a section of the index. It is never 0, because 0 stands for no section.
 fn section_checksum(section: &[u8]) -> u64 {
     checksum(&[section]).max(1)
 }
 
-/// Why bytes are not what they should be.
+/// Reason why bytes cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatError {
-    /// Not of this kind at all.
-    #[error("nothing of the kind")]
+    /// The bytes have another magic number or length.
+    #[error("not in the expected format")]
     NotOne,
     /// A checksum does not match.
     #[error("damaged")]
     Damaged,
-    /// Written by a later Clockwise.
-    #[error("format version {0}, which is later than what this program knows")]
+    /// Written by a later version of Clockwise.
+    #[error("format version {0} is later than this program supports")]
     Newer(u32),
-    /// Intact and nonsense.
-    #[error("impossible: {0}")]
+    /// The checksum is right, but the values contradict each other.
+    #[error("invalid: {0}")]
     Impossible(&'static str),
 }
 
@@ -146,24 +151,24 @@ fn check_version(version: u32) -> Result<(), FormatError> {
     }
 }
 
-/// What a trailer says of its block.
+/// The trailer of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trailer {
-    /// Which archive it belongs to.
+    /// Random identifier of the archive.
     pub archive: [u8; 16],
-    /// Which block it is.
+    /// Serial of the block.
     pub serial: u64,
-    /// Which recording it is of, from 1.
+    /// Number of the recording, from 1.
     pub recording: u64,
     /// The serial of that recording's first block.
     pub first: u64,
     /// When the recording began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// When the first packet arrived, in nanoseconds from then.
+    /// When the first packet arrived, in nanoseconds since the recording began.
     pub arrival_ns: u64,
-    /// When the first packet is to be played, in nanoseconds of the recording.
+    /// When the first packet is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// Whether the recording was ended with it.
+    /// True if the recording ended properly with this block.
     pub is_last: bool,
     bodies: u32,
     text: u32,
@@ -174,29 +179,30 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Where in a block of this size the section of the index is; empty: it has none.
+    /// Range of the index section in a block of this size; empty if it has none.
     fn index_in(&self, block_bytes: usize) -> Range<usize> {
         let from = match self.section {
             0 => self.bodies as usize + self.text as usize,
             _ => {
-                let behind = TRAILER_BYTES + self.entries as usize * ENTRY_BYTES;
-                block_bytes - behind - self.index as usize
+                let tail = TRAILER_BYTES + self.entries as usize * ENTRY_BYTES;
+                block_bytes - tail - self.index as usize
             }
         };
         from..from + self.index as usize
     }
 
-    /// How many of the last bytes of a block have to be read for the section of the index alone; `None`: it has none that
-    /// can be told from a damaged one.
+    /// Length of the block's tail that contains its index section; `None` if the block has no section with a
+    /// checksum of its own.
     #[must_use]
     pub fn section_bytes(&self) -> Option<u64> {
         (self.section != 0).then_some(self.entries_bytes() + u64::from(self.index))
     }
 
-    /// The section of the index in the last bytes of its block, at least [so many](Self::section_bytes).
+    /// The index section in `last`, the last bytes of the block, of which there are at least
+    /// [`section_bytes`](Self::section_bytes).
     ///
     /// # Errors
-    /// When it is damaged, or cannot be told from a damaged one.
+    /// When it is damaged or has no checksum of its own.
     pub fn section<'a>(&self, last: &'a [u8]) -> Result<&'a [u8], FormatError> {
         let bytes = self.section_bytes().ok_or(FormatError::NotOne)?;
         let from = usize::try_from(bytes).ok();
@@ -209,20 +215,20 @@ impl Trailer {
         }
     }
 
-    /// Whether it has a section of the index.
+    /// True if the block has a section of the index.
     #[must_use]
     pub fn has_section(&self) -> bool {
         self.index > 0
     }
 
-    /// How many of the last bytes of a block have to be read for its entries alone.
+    /// Length of the block's tail that contains its entries.
     #[must_use]
     pub fn entries_bytes(&self) -> u64 {
         TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64
     }
 
-    /// A packet by its number, and where in the block its body is, in the last bytes of the block; `None` where there is
-    /// none or it makes no sense.
+    /// A packet's entry and the range of its body in the block, from `last`, the last bytes of the block.
+    /// `None` if there is no packet of that number or its entry is invalid.
     fn packet(&self, last: &[u8], number: usize) -> Option<(Entry, Range<usize>)> {
         if number >= self.entries as usize {
             return None;
@@ -256,13 +262,15 @@ impl Trailer {
         Some((entry, body))
     }
 
-    /// All packets and how long their bodies are, in the last bytes of the block, at least [so many](Self::entries_bytes).
-    /// What was not read the checksum of the block cannot be held against, so it is looked at whether they belong
-    /// together: bodies lie back to back and are as long as the trailer says, and the first packet's times are the
-    /// trailer's.
+    /// The entry and the body length of each packet, from `last`, the last bytes of the block, of which there
+    /// are at least [`entries_bytes`](Self::entries_bytes).
+    ///
+    /// The checksum of the block cannot be verified without the rest of it. So the entries are checked
+    /// against each other and the trailer: bodies lie back to back and are as long as the trailer says, and
+    /// the times of the first packet are those of the trailer.
     ///
     /// # Errors
-    /// When they do not, or there are none.
+    /// When the entries are inconsistent, or there are none.
     pub fn packets(&self, last: &[u8]) -> Result<Vec<(Entry, usize)>, FormatError> {
         let mut packets = Vec::with_capacity((last.len() / ENTRY_BYTES).min(self.entries as usize));
         let mut bodies = 0;
@@ -282,10 +290,10 @@ impl Trailer {
         }
     }
 
-    /// What the last bytes of a block say. Of the rest of the block nothing is known then but how it is divided.
+    /// Parses the trailer at the end of `bytes`. The content of the block is not verified.
     ///
     /// # Errors
-    /// When they are no trailer of a block of this size.
+    /// When there is no valid trailer of a block of this size.
     pub fn parse(bytes: &[u8], block_bytes: u64) -> Result<Self, FormatError> {
         let (_, raw) = RawTrailer::read_from_suffix(bytes).map_err(|_| FormatError::NotOne)?;
         if raw.magic != TRAILER_MAGIC {
@@ -321,58 +329,62 @@ impl Trailer {
             + u64::from(trailer.index)
             + u64::from(trailer.entries) * ENTRY_BYTES as u64;
         if used > room {
-            return Err(FormatError::Impossible("more in it than there is room for"));
+            return Err(FormatError::Impossible("content longer than the block"));
         }
         if trailer.first > trailer.serial || trailer.recording == 0 {
-            return Err(FormatError::Impossible("a block before its recording"));
+            return Err(FormatError::Impossible(
+                "first block of the recording after this one, or recording number 0",
+            ));
         }
         Ok(trailer)
     }
 }
 
-/// A packet of which kind.
+/// Kind of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// RTP: its fixed header is in the entry, what follows that is the body.
+    /// RTP: the entry has its fixed header, the body is the rest.
     Rtp,
-    /// RTCP, all of it the body.
+    /// RTCP: the body is the whole packet.
     Rtcp,
 }
 
-/// What is known of a packet.
+/// Metadata of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Of which track, from 0.
+    /// Number of the track, from 0.
     pub track: u8,
-    /// What it is.
+    /// Kind of the packet.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// Whether a frame begins with it.
+    /// True if a frame begins with this packet.
     pub begins_frame: bool,
-    /// Whether that frame can be decoded without any before it.
+    /// True if that frame can be decoded without any before it.
     pub is_key: bool,
-    /// When it arrived, in nanoseconds of the recording.
+    /// When it arrived, in nanoseconds of the recording's time.
     pub arrival_ns: u64,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// When it is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// The first twelve bytes of an RTP packet, as they came.
+    /// The first twelve bytes of an RTP packet, as received.
     pub header: [u8; 12],
-    /// How many packets of the track are missing before it.
+    /// Packets of the track that are missing before it.
     pub lost: u32,
 }
 
-/// A block that is as it was written.
+/// A block whose checksums are right.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    /// What its trailer says.
+    /// The trailer at the end of the block.
+    /// The trailer at the end of the block.
     pub trailer: Trailer,
     bytes: &'a [u8],
 }
 
 impl<'a> Block<'a> {
-    /// The bytes of a block.
+    /// Parses a whole block.
     ///
     /// # Errors
-    /// When they are none, or not as they were written.
+    /// When the bytes are not a block, or are damaged.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let trailer = Trailer::parse(bytes, bytes.len() as u64)?;
         let content = &bytes[..bytes.len() - TRAILER_BYTES];
@@ -382,45 +394,47 @@ impl<'a> Block<'a> {
         Ok(Self { trailer, bytes })
     }
 
-    /// All of its bytes.
+    /// The whole block.
+    /// The whole block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The description of its recording.
+    /// The description of its recording (SDP).
     #[must_use]
     pub fn text(&self) -> &'a [u8] {
         let from = self.trailer.bodies as usize;
         &self.bytes[from..from + self.trailer.text as usize]
     }
 
-    /// The section of the index that it has; empty if it has none.
+    /// The section of the index; empty if the block has none.
     #[must_use]
     pub fn index(&self) -> &'a [u8] {
         &self.bytes[self.trailer.index_in(self.bytes.len())]
     }
 
-    /// How many packets it has.
+    /// Number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.trailer.entries as usize
     }
 
-    /// Whether it has none.
+    /// True if there is no packet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.trailer.entries == 0
     }
 
-    /// A packet by its number, and where in the block its body is; `None` where there is none or it makes no sense.
+    /// A packet's entry and the range of its body in the block. `None` if there is no packet of that number
+    /// or its entry is invalid.
     #[must_use]
     pub fn packet(&self, number: usize) -> Option<(Entry, Range<usize>)> {
         self.trailer.packet(self.bytes, number)
     }
 }
 
-/// Makes the checksums of bytes right that are to be taken for a header or a block, whatever else they say.
+/// For fuzzing: corrects the checksums of a header or a block, so that the bytes get past them.
 pub(crate) fn mend(bytes: &mut [u8]) {
     if let Some(header) = bytes
         .get_mut(..HEADER_BYTES)

@@ -1,12 +1,12 @@
-//! What goes from an archive before it is overwritten: recordings that are deleted, and what is older or more than is to
-//! be kept.
+//! Deleting from an archive: single recordings, and blocks beyond the retention limits.
 //!
-//! The steps of a change, and what a crash between them leaves, are said in [`keeping`](crate::archive::keeping).
+//! The steps of a change and the effects of a crash are described in
+//! [`retention_record`](super::retention_record).
 
 use super::*;
 
 impl Archive {
-    /// Whether something of a recording is there.
+    /// True if a recording has remaining blocks.
     #[must_use]
     pub fn is_there(&self, number: u64) -> bool {
         let state = self.state();
@@ -16,21 +16,21 @@ impl Archive {
             .recordings
             .get(place)
             .filter(|of| of.number == number)
-            .is_some_and(|of| state.gone.after(of.first.max(oldest)) < of.end)
+            .is_some_and(|of| state.deleted.first_kept(of.first.max(oldest)) < of.end)
     }
 
-    /// How much is kept.
+    /// The retention limits in force.
     #[must_use]
     pub fn retention(&self) -> RetentionLimits {
-        self.kept().keep
+        self.retention_record().keep
     }
 
-    /// How much is kept in a volume, and whether something was deleted there, without opening the archive in it; `None`:
-    /// there is none.
+    /// The retention limits of a volume, and true if blocks were deleted there, read without opening the
+    /// archive; `None` if the volume has none.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn peek(
+    pub fn read_limits(
         client: &Client,
         volume: &Volume,
     ) -> Result<Option<(RetentionLimits, bool)>, ArchiveError> {
@@ -38,7 +38,7 @@ impl Archive {
         if head.first().is_none_or(|run| run.hole) {
             return Ok(None);
         }
-        let bytes = Self::head(client, volume)?;
+        let bytes = Self::read_header(client, volume)?;
         let Ok(header) = Header::parse(&bytes) else {
             return Ok(None);
         };
@@ -48,16 +48,16 @@ impl Archive {
             header,
             geometry: Geometry::new(header.blocks),
         };
-        let (kept, _) = reader.kept()?;
-        Ok(Some((kept.keep, !kept.gone.ranges().is_empty())))
+        let (record, _) = reader.retention_record()?;
+        Ok(Some((record.keep, !record.gone.ranges().is_empty())))
     }
 
-    /// Deletes a recording: it is durable that it is gone when this returns. Who plays it has a proper end.
+    /// Deletes a recording durably. Its players get a proper end.
     ///
     /// # Errors
-    /// When there is none of that number, it goes on, or that cannot be written.
+    /// When it does not exist, is being recorded, or cannot be deleted durably.
     pub fn delete(&self, client: &Client, number: u64) -> Result<Recording, ArchiveError> {
-        let mut kept = self.kept();
+        let mut record = self.retention_record();
         let volume = || self.volume.name().to_owned();
         let found = self.recording(Some(number));
         let state = self.state();
@@ -73,19 +73,19 @@ impl Archive {
             volume: volume(),
             number,
         })?;
-        let mut changed = kept.clone();
+        let mut changed = record.clone();
         changed.gone.add(0..oldest);
         changed.gone.add(found.first..found.end);
         changed.last_number = changed.last_number.max(number);
-        self.write(client, &mut kept, changed)?;
+        self.write_record(client, &mut record, changed)?;
         self.discard(client, found.first..found.end);
         Ok(found)
     }
 
-    /// Whether so little can be kept in blocks of that size.
+    /// Checks that the limits retain at least [`BLOCKS_MIN`] blocks of this size.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When they do not.
     pub fn check_retention(
         volume: &str,
         keep: RetentionLimits,
@@ -101,27 +101,28 @@ impl Archive {
         }
     }
 
-    /// Says how much is kept from now on. What has gone does not come back.
+    /// Changes the retention limits durably. Raising a limit does not bring deleted blocks back.
     ///
     /// # Errors
-    /// When it is too little, or cannot be written.
+    /// When the limits are too small, or cannot be written.
     pub fn set_retention(
         &self,
         client: &Client,
         keep: RetentionLimits,
     ) -> Result<(), ArchiveError> {
         Self::check_retention(self.volume.name(), keep, Bytes(self.header.block_bytes))?;
-        let mut kept = self.kept();
+        let mut record = self.retention_record();
         let oldest = self.state().oldest();
         let mut changed = RetentionRecord {
             keep,
-            ..kept.clone()
+            ..record.clone()
         };
         changed.gone.add(0..oldest);
-        self.write(client, &mut kept, changed)
+        self.write_record(client, &mut record, changed)
     }
 
-    /// How much of what is there would go at once if so much were kept, beside what goes by what is kept now; `None`: nothing.
+    /// Bytes that these limits would delete at once, beyond those that the current limits delete; `None` for
+    /// none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -131,34 +132,34 @@ impl Archive {
         keep: RetentionLimits,
         now: wall_clock::Instant,
     ) -> Result<Option<Bytes>, ArchiveError> {
-        let anyway = self.blocks_beyond(client, self.retention(), now)?;
-        let blocks = self.blocks_beyond(client, keep, now)?;
+        let anyway = self.blocks_beyond_limits(client, self.retention(), now)?;
+        let blocks = self.blocks_beyond_limits(client, keep, now)?;
         let blocks = blocks.saturating_sub(anyway);
         Ok((blocks > 0).then_some(Bytes(blocks * self.header.block_bytes)))
     }
 
-    /// How many blocks are older or more than that.
-    fn blocks_beyond(
+    /// Number of remaining blocks that the limits would delete.
+    fn blocks_beyond_limits(
         &self,
         client: &Client,
         keep: RetentionLimits,
         now: wall_clock::Instant,
     ) -> Result<u64, ArchiveError> {
         let by_age = match keep.age {
-            Some(age) => self.younger(client, now, age.get())?.0,
+            Some(age) => self.first_within_age(client, now, age.get())?.0,
             None => 0,
         };
         let state = self.state();
-        let by_size = blocks_of(keep, &self.header);
-        let by_size = by_size.map_or(0, |most| state.gone.oldest_of(state.next, most));
+        let by_size = blocks_max(keep, &self.header);
+        let by_size = by_size.map_or(0, |max| state.deleted.oldest_within(state.next, max));
         let until = by_age.max(by_size);
-        let there = state.recordings.iter().filter_map(|of| state.there(of));
-        let blocks = there.map(|of| until.clamp(of.first, of.end) - of.first);
+        let remaining = state.recordings.iter().filter_map(|of| state.remaining(of));
+        let blocks = remaining.map(|of| until.clamp(of.first, of.end) - of.first);
         Ok(blocks.sum())
     }
 
-    /// Lets go of what is older or more than is kept now; when the next of it will be too old, in nanoseconds since 1970,
-    /// if that is known.
+    /// Deletes the blocks beyond the retention limits. Returns the time at which the next block is too old,
+    /// in nanoseconds since 1970, if it is known.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -171,37 +172,38 @@ impl Archive {
         let mut next_ns = None;
         let mut until = 0;
         if let Some(age) = keep.age {
-            let (serial, ends_ns) = self.younger(client, now, age.get())?;
+            let (serial, ends_ns) = self.first_within_age(client, now, age.get())?;
             until = serial;
             next_ns = ends_ns.map(|ends| ends.saturating_add(age.get()));
         }
-        let mut kept = self.kept();
+        let mut record = self.retention_record();
         let state = self.state();
         let until = until.max(state.oldest());
         let overwritten = state.geometry.oldest(state.next);
         let number = state.recordings.last().map_or(0, |of| of.number);
         drop(state);
-        let was = kept.gone.after(0);
-        if until > was.max(overwritten) {
-            let mut changed = kept.clone();
+        let deleted_until = record.gone.first_kept(0);
+        if until > deleted_until.max(overwritten) {
+            let mut changed = record.clone();
             changed.gone.add(0..until);
             changed.last_number = changed.last_number.max(number);
-            self.write(client, &mut kept, changed)?;
-            self.discard(client, was..until);
+            self.write_record(client, &mut record, changed)?;
+            self.discard(client, deleted_until..until);
         }
         Ok(next_ns)
     }
 
-    /// Discards again what has been deleted: a crash may have come before it.
-    pub fn discard_gone(&self, client: &Client) {
-        let ranges = self.kept().gone.ranges().to_vec();
+    /// Discards all deleted blocks again. A crash may have come between deleting and discarding.
+    pub fn discard_deleted(&self, client: &Client) {
+        let ranges = self.retention_record().gone.ranges().to_vec();
         ranges
             .into_iter()
             .for_each(|range| self.discard(client, range));
     }
 
-    /// The first block that has ended since so long ago, and when it did.
-    fn younger(
+    /// The first block that ended less than `age_ns` ago, and when it ended, in nanoseconds since 1970. Times
+    /// are corrected for a host clock that was wrong when they were recorded, see [`wall_clock`].
+    fn first_within_age(
         &self,
         client: &Client,
         now: wall_clock::Instant,
@@ -210,35 +212,37 @@ impl Archive {
         let (mut until, mut floor) = (0, 0);
         let earliest = now.unix_ns.saturating_sub(age_ns);
         let recordings = self.recordings();
-        let begun_here = self.state().begun;
+        let last_begin = self.state().last_begin;
         for (place, recording) in recordings.iter().enumerate() {
             let serials = recording.first..recording.end;
             let mut last = None;
-            // One that is damaged does not say; those before it end a little earlier.
+            // A damaged block has no time; the blocks before it ended a little earlier.
             for serial in serials.rev().take(LOOK_BEHIND as usize) {
                 last = self.ends_unix_ns(client, recording, serial)?;
                 if last.is_some() {
                     break;
                 }
             }
-            // How much earlier it was than it says, by a clock that was set: of one that was begun here that is known.
-            let said = match begun_here {
+            // Known only of the recording that was begun since the archive was opened: its start on the
+            // monotonic clock tells how far ahead the host's clock was then, in nanoseconds.
+            let start_ahead_ns = match last_begin {
                 Some((number, at)) if number == recording.number => {
                     i128::from(recording.begun_unix_ns) - i128::from(now.unix_ns_at(at))
                 }
                 _ => 0,
             };
-            let less = |ends: u64, by: i128| {
+            let minus = |ends: u64, by: i128| {
                 let ends = (i128::from(ends) - by).max(0);
                 u64::try_from(ends).unwrap_or(u64::MAX)
             };
             let next = recordings.get(place + 1).map(|next| next.begun_unix_ns);
-            let ahead = last.map_or(said, |ends| {
-                said + wall_clock::ahead_ns(less(ends, said), floor, next, now.unix_ns)
+            let ahead_ns = last.map_or(start_ahead_ns, |ends| {
+                let ends = minus(ends, start_ahead_ns);
+                start_ahead_ns + wall_clock::ahead_ns(ends, floor, next, now.unix_ns)
             });
-            let is_early = |ends: u64| less(ends, ahead) <= earliest;
-            if let Some(ends) = last.filter(|ends| is_early(*ends)) {
-                floor = less(ends, ahead);
+            let is_too_old = |ends: u64| minus(ends, ahead_ns) <= earliest;
+            if let Some(ends) = last.filter(|ends| is_too_old(*ends)) {
+                floor = minus(ends, ahead_ns);
                 until = recording.end;
                 continue;
             }
@@ -247,16 +251,17 @@ impl Archive {
             while from < to {
                 let middle = from + (to - from) / 2;
                 match self.ends_unix_ns(client, recording, middle)? {
-                    Some(early) if is_early(early) => from = middle + 1,
-                    late => (to, ends) = (middle, late),
+                    Some(old) if is_too_old(old) => from = middle + 1,
+                    recent => (to, ends) = (middle, recent),
                 }
             }
-            return Ok((from, ends.map(|ends| less(ends, ahead))));
+            return Ok((from, ends.map(|ends| minus(ends, ahead_ns))));
         }
         Ok((until, None))
     }
 
-    /// When the last packet of a block came, or the first one of the next; `None`: it is damaged.
+    /// End time of a block in nanoseconds since 1970: when the first packet of the next block arrived, or
+    /// else the last packet of this one. `None` if the block is damaged.
     fn ends_unix_ns(
         &self,
         client: &Client,
@@ -278,16 +283,17 @@ impl Archive {
         Ok(last.map(|last| begun.saturating_add(last)))
     }
 
-    /// How often what is remembered has changed.
+    /// Generation of the retention record, which grows with each change.
     pub(crate) fn generation(&self) -> u64 {
-        self.kept().generation
+        self.retention_record().generation
     }
 
-    /// Replaces what is remembered, durably, and with it the ring.
-    pub(super) fn write(
+    /// Replaces the retention record durably, then applies it to the state: deleted ranges, limits and
+    /// geometry.
+    pub(super) fn write_record(
         &self,
         client: &Client,
-        kept: &mut RetentionRecord,
+        record: &mut RetentionRecord,
         mut changed: RetentionRecord,
     ) -> Result<(), ArchiveError> {
         if changed.gone.ranges().len() > RANGES_MAX {
@@ -298,7 +304,7 @@ impl Archive {
         changed.generation += 1;
         let written = client
             .flush(&self.volume)
-            .and_then(|()| client.write_at(&self.volume, changed.at(), &changed.encode()))
+            .and_then(|()| client.write_at(&self.volume, changed.offset(), &changed.encode()))
             .and_then(|()| client.flush(&self.volume));
         written.map_err(|error| ArchiveError::Io {
             volume: self.volume.name().to_owned(),
@@ -312,22 +318,22 @@ impl Archive {
         if let Some(geometry) = changed.geometry {
             state.geometry = geometry;
         }
-        // The copy that was not written is the one before.
-        state.is_ring_twice = kept.geometry == changed.geometry;
-        state.gone = changed.gone.clone();
-        state.most = blocks_of(changed.keep, &self.header);
+        // The other copy is the previous record.
+        state.is_geometry_in_both_copies = record.geometry == changed.geometry;
+        state.deleted = changed.gone.clone();
+        state.blocks_max = blocks_max(changed.keep, &self.header);
         state.listeners.tell();
-        *kept = changed;
+        *record = changed;
         Ok(())
     }
 
-    /// Gives back what lies in the places of these serials, as far as nothing else does or is about to. What cannot be is
-    /// overwritten in its turn.
+    /// Discards the places of these blocks, except places that have been reused or are about to be. If that
+    /// fails, the blocks stay on the disks until they are overwritten.
     fn discard(&self, client: &Client, serials: std::ops::Range<u64>) {
         let block_bytes = self.header.block_bytes;
         let mut at = serials.start;
         while at < serials.end {
-            // Nobody writes to these places meanwhile, and they are not other ones.
+            // While this is locked, no place is handed to the writer and the geometry stays as it is.
             let writer = self.writer();
             let geometry = self.geometry();
             let from = at.max(geometry.oldest(writer.next));

@@ -1,9 +1,9 @@
-//! How far a sender's clock has gone from the host's.
+//! The drift of a sender's clock against the host's.
 //!
-//! A recording's time is its sender's. Packets are late now and then and never early, so of the differences between when
-//! packets came and when they are to be shown the least of many tells how far the two clocks are apart. Those of a camera
-//! go apart by some millionths, which is seconds in a day. What was published from a file, as fast as it was taken, went
-//! much faster than any clock does, and its time is left as it is.
+//! A recording's time is measured by its sender's clock. Packets may be late but never early, so the least
+//! difference between arrival time and media time over many packets is the offset of the two clocks. Clocks
+//! of cameras drift by some millionths, which is seconds in a day. A file that was published as fast as
+//! possible deviates far more than any clock; that counts as no drift, and its time is left as it is.
 
 use std::collections::VecDeque;
 
@@ -12,40 +12,40 @@ use engine::volume_io::Client;
 use crate::archive::index::Index;
 use crate::archive::{Archive, ArchiveError, Recording};
 
-/// Blocks of which the least is taken.
+/// Number of recent blocks of which the least lateness is taken.
 const BLOCKS: usize = 64;
 
-/// More than this, in a million, is no drift. Quartz has up to 100.
+/// Highest drift of a clock, in millionths. Quartz clocks have up to 100.
 const PPM_MAX: i64 = 1_000;
 
-/// What packets are late by, at their earliest, beside that.
+/// Lateness that is tolerated beside the drift: even the least late of the packets may be late.
 const JITTER_NS: i64 = 50_000_000;
 
-/// A recording whose time begins later than this has lost its first blocks.
+/// A recording whose remaining part begins later than this has lost its first blocks.
 const BEGINS_WITHIN_NS: u64 = 10_000_000_000;
 
-/// How far a recording's time is from the host's, where it is played.
+/// Estimate of the clocks' offset at the place that is played.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drift {
-    /// What it was at the beginning, which is nobody's drift.
+    /// Lateness at the start of the recording: the offset that is not drift.
     base_ns: i64,
-    /// Of the last blocks, how much later they came than they are to be shown.
+    /// Lateness of the last blocks.
     recent: VecDeque<i64>,
-    /// So many of the blocks that come are still of the beginning.
-    begins: usize,
+    /// Blocks to come that still belong to the start of the recording.
+    start_blocks_left: usize,
 }
 
 impl Drift {
-    /// Of a recording that is read from its beginning on.
+    /// The estimate for a recording that is read from its start.
     pub(crate) fn from_beginning() -> Self {
         Self {
-            begins: BLOCKS,
+            start_blocks_left: BLOCKS,
             ..Self::default()
         }
     }
 
-    /// At a time of a recording, by the section of the index that this is in; of what has none, what is read from there
-    /// on.
+    /// The estimate at a time of a recording, from the section of the index about this time. Without such a
+    /// section it comes from the blocks that are read later.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -59,45 +59,48 @@ impl Drift {
         let begins_ns = archive.begins(client, recording)?;
         if begins_ns < BEGINS_WITHIN_NS {
             let first = archive.index_at(client, recording, begins_ns)?;
-            let least = first.as_deref().and_then(|index| late(index).min());
+            let least = first.as_deref().and_then(|index| latenesses(index).min());
             drift.base_ns = least.unwrap_or(0);
         }
         if let Some(index) = archive.index_at(client, recording, media_ns)? {
-            drift.recent = late(&index).collect();
+            drift.recent = latenesses(&index).collect();
         }
         Ok(drift)
     }
 
-    /// A block was read: when its first packet came, and when it is to be shown.
+    /// Adds a block that was read: when its first packet arrived, and when it is to be shown, in nanoseconds
+    /// of the recording's time.
     pub(crate) fn note(&mut self, arrival_ns: u64, media_ns: u64) {
-        self.recent.push_back(apart(arrival_ns, media_ns));
+        self.recent.push_back(lateness(arrival_ns, media_ns));
         while self.recent.len() > BLOCKS {
             self.recent.pop_front();
         }
-        if self.begins > 0 {
-            self.begins -= 1;
+        if self.start_blocks_left > 0 {
+            self.start_blocks_left -= 1;
             self.base_ns = self.recent.iter().min().copied().unwrap_or(0);
         }
     }
 
-    /// So much later it is by the host's clock than by the recording's, at this time of it: 0 where that is no drift.
+    /// How much later the host's clock shows this time of the recording than the recording's clock, in
+    /// nanoseconds; 0 if the difference is too large to be drift.
     pub(crate) fn ns(&self, media_ns: u64) -> i64 {
         let least = self.recent.iter().min().copied().unwrap_or(self.base_ns);
         let drift = least.saturating_sub(self.base_ns);
         let media_ns = i64::try_from(media_ns).unwrap_or(i64::MAX);
-        let most = media_ns / 1_000_000 * PPM_MAX + JITTER_NS;
-        if drift.abs() <= most { drift } else { 0 }
+        let max = media_ns / 1_000_000 * PPM_MAX + JITTER_NS;
+        if drift.abs() <= max { drift } else { 0 }
     }
 }
 
-fn apart(arrival_ns: u64, media_ns: u64) -> i64 {
-    let apart = i128::from(arrival_ns) - i128::from(media_ns);
-    i64::try_from(apart).unwrap_or(0)
+/// Nanoseconds from media time to arrival time.
+fn lateness(arrival_ns: u64, media_ns: u64) -> i64 {
+    let lateness = i128::from(arrival_ns) - i128::from(media_ns);
+    i64::try_from(lateness).unwrap_or(0)
 }
 
-fn late(index: &Index) -> impl Iterator<Item = i64> + '_ {
+fn latenesses(index: &Index) -> impl Iterator<Item = i64> + '_ {
     let records = index.records.iter();
-    records.map(|record| apart(record.arrival_ns, record.media_ns))
+    records.map(|record| lateness(record.arrival_ns, record.media_ns))
 }
 
 #[cfg(test)]
@@ -106,8 +109,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Of a clock that is fast by so many millionths, with packets that are late by up to `late_ns`.
-    fn after(seconds: u64, ppm: i64, late_ns: u64) -> i64 {
+    /// The estimate for a clock that is fast by `ppm` millionths, after packets that are late by up to
+    /// `late_ns`.
+    fn estimate(seconds: u64, ppm: i64, late_ns: u64) -> i64 {
         let mut drift = Drift::default();
         for second in 0..seconds {
             let arrival = second * SECOND;
@@ -119,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_fast_or_slow_is_followed_whatever_is_late() {
+    fn drift_is_followed_when_packets_are_late() {
         let day = 86_400;
         for ppm in [-900, -50, 0, 50, 900] {
             for late_ns in [0, 300_000_000] {
                 let expected = -(day as i64 * 1_000 * ppm);
-                let found = after(day, ppm, late_ns);
-                // The least is of one of the last 64 blocks.
+                let found = estimate(day, ppm, late_ns);
+                // The least lateness is of one of the last 64 blocks.
                 let within = 64 * 1_000 * ppm.abs();
                 assert!(
                     (found - expected).abs() <= within,
@@ -136,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn what_no_clock_does_is_left_as_it_is() {
-        // Published twice as fast as it is shown, and a clock that is off by more than any.
-        assert_eq!(after(3_600, 1_000_000, 0), 0);
-        assert_eq!(after(3_600, 5_000, 0), 0);
-        // What was so at the beginning is not gone from it.
+    fn deviation_beyond_any_clock_is_no_drift() {
+        // Published at twice the speed, and a clock with an impossible drift.
+        assert_eq!(estimate(3_600, 1_000_000, 0), 0);
+        assert_eq!(estimate(3_600, 5_000, 0), 0);
+        // An offset that the recording began with is not drift.
         let mut drift = Drift {
             base_ns: -700_000_000,
             ..Drift::default()
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_blocks_of_a_recording_are_late_by_is_no_drift() {
+    fn lateness_of_the_first_blocks_is_no_drift() {
         let mut drift = Drift::from_beginning();
         let mut note = |second: u64, late_ms: i64| {
             let media = second * SECOND;
@@ -159,7 +163,7 @@ mod tests {
             drift.note(arrival.max(0) as u64, media);
             drift.ns(media)
         };
-        // The first packet came late, and those behind it by less; then the clock goes.
+        // The first packet is later than the next ones; after that the clock drifts.
         assert_eq!(note(0, 400), 0);
         for second in 1..BLOCKS as u64 {
             assert_eq!(note(second, 100), 0);

@@ -1,4 +1,4 @@
-//! Why an archive cannot be used.
+//! Errors of an archive.
 
 use engine::volume_io::SyncError;
 use sched::units::Bytes;
@@ -7,30 +7,32 @@ use super::BLOCKS_MIN;
 use crate::archive::block::FormatError;
 use crate::archive::retention_record::RANGES_MAX;
 
-/// Why an archive cannot be used.
+/// Reason why an archive cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The volume holds something that is no recording.
+    /// The volume has content that is not an archive.
     #[error(
-        "volume {0:?} holds something that is no recording; recordings need a volume of their own that nothing was written to"
+        "volume {0:?} has other content than recordings; use a volume for recordings that nothing was written to"
     )]
     Foreign(String),
-    /// Its header is damaged or of a later version.
-    #[error("the header of the recordings in volume {volume:?}: {error}")]
+    /// The header is damaged or of a later version.
+    #[error("header of the recordings in volume {volume:?} cannot be used: {error}")]
     Header {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// What is wrong.
+        /// Reason.
         error: FormatError,
     },
-    /// The volume is smaller than what it holds.
-    #[error("volume {volume:?} has {size}, and the recordings in it need {needed}: was it shrunk?")]
+    /// The volume is smaller than its ring.
+    #[error(
+        "volume {volume:?} has {size}, but the recordings in it need {needed}; it was probably shrunk"
+    )]
     Short {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// What it has.
+        /// Size of the volume.
         size: Bytes,
-        /// What it should have.
+        /// Size that the ring needs.
         needed: Bytes,
     },
     /// The volume has no room for an archive.
@@ -38,74 +40,74 @@ pub enum ArchiveError {
         "volume {volume:?} is too small for recordings in blocks of {block}: it needs {needed}"
     )]
     Small {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// The size of a block.
+        /// Size of a block.
         block: Bytes,
-        /// What it should have.
+        /// Least size of the volume.
         needed: Bytes,
     },
-    /// Nothing has been recorded yet.
+    /// The volume is blank.
     #[error("nothing has been recorded in volume {0:?}")]
     Empty(String),
-    /// Somebody records there.
+    /// A recording is being made in the volume.
     #[error("volume {0:?} is being recorded to; end that recording first")]
     Busy(String),
-    /// There is no such recording, or not any more.
+    /// The recording does not exist.
     #[error("there is no recording {number} in volume {volume:?}")]
     NoSuch {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// The recording.
+        /// Number of the recording.
         number: u64,
     },
-    /// It is being made.
+    /// The recording is being made.
     #[error(
-        "recording {number} in volume {volume:?} goes on; only one that has ended can be deleted"
+        "recording {number} in volume {volume:?} is still being made; end it before deleting it"
     )]
     GoesOn {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// The recording.
+        /// Number of the recording.
         number: u64,
     },
-    /// There is no room to remember it.
+    /// The retention record has no room for another range of deleted blocks.
     #[error(
-        "volume {volume:?} remembers {RANGES_MAX} gaps where recordings were deleted, and has room for no more; delete recordings that lie next to those, the oldest first"
+        "volume {volume:?} cannot record another deletion: it has {RANGES_MAX} gaps where recordings were deleted; delete recordings next to those gaps first, beginning with the oldest"
     )]
     Gaps {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
     },
-    /// So little cannot be kept.
+    /// The size limit is below the smallest ring.
     #[error(
-        "volume {volume:?} cannot keep less than {least} of recordings, which are {BLOCKS_MIN} blocks"
+        "volume {volume:?} cannot be limited to less than {least} of recordings, the size of {BLOCKS_MIN} blocks"
     )]
     LittleKept {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// The least.
+        /// Least size limit.
         least: Bytes,
     },
-    /// Less would be kept than is there.
-    #[error("{bytes} of what is recorded in volume {volume:?} would go at once, and not come back")]
+    /// The new limits would delete blocks at once.
+    #[error("these limits would delete {bytes} of the recordings in volume {volume:?} at once")]
     WouldGo {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// How much.
+        /// Bytes that would be deleted.
         bytes: Bytes,
     },
-    /// Nothing was written to it yet, and somebody else is about to.
+    /// The volume is blank and exported as a disk.
     #[error(
-        "nothing was written to volume {0:?} yet, and it is in use through its export: recordings and what is written there would destroy each other"
+        "volume {0:?} is blank and in use through its export; recordings and data written through the export would destroy each other"
     )]
     Exported(String),
-    /// It could not be read or written.
+    /// The volume could not be read or written.
     #[error("volume {volume:?}: {error}")]
     Io {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
-        /// Why.
+        /// Reason.
         error: SyncError,
     },
 }

@@ -1,4 +1,4 @@
-//! What is in an archive, found by reading little of it.
+//! Finding the newest block and the recordings of an archive with few reads.
 
 use engine::volume_io::SyncError;
 
@@ -18,8 +18,8 @@ impl Reader<'_> {
         read.map_err(|error| self.failed(error))
     }
 
-    /// The same into a buffer of the client's.
-    pub(super) fn read_whole(&self, offset: u64, bytes: u64) -> Result<Buffer, ArchiveError> {
+    /// Reads into a buffer of the client.
+    pub(super) fn read_buffer(&self, offset: u64, bytes: u64) -> Result<Buffer, ArchiveError> {
         let read = self.client.read(self.volume, Bytes(offset), bytes as usize);
         read.map_err(|error| self.failed(error))
     }
@@ -31,43 +31,43 @@ impl Reader<'_> {
         }
     }
 
-    /// What is remembered of it, and whether both copies say how long the ring is.
-    pub(super) fn kept(&self) -> Result<(RetentionRecord, bool), ArchiveError> {
+    /// The retention record, and true if both copies have its geometry.
+    pub(super) fn retention_record(&self) -> Result<(RetentionRecord, bool), ArchiveError> {
         let mut copies = vec![0; 2 * COPY_BYTES];
         self.read(COPIES_AT[0], &mut copies)?;
         let (first, second) = copies.split_at(COPY_BYTES);
         let archive = self.header.archive;
-        let kept = match RetentionRecord::newest(archive, [first, second]) {
+        let record = match RetentionRecord::newest(archive, [first, second]) {
             Err(FormatError::Damaged) => {
                 let volume = self.volume.name();
                 tracing::warn!(
                     volume,
-                    "what was deleted there, and how long recordings are kept, is damaged in both copies and forgotten"
+                    "both copies of the retention record are damaged: deleted recordings may be back, and no retention limits are in force"
                 );
-                self.without_copies()
+                self.recover_record()
             }
             found => found.map_err(|error| ArchiveError::Header {
                 volume: self.volume.name().to_owned(),
                 error,
             }),
         };
-        let kept = kept?;
-        let is_ring_twice = kept.is_ring_twice([first, second]);
-        Ok((kept, is_ring_twice))
+        let record = record?;
+        let is_geometry_in_both_copies = record.is_geometry_in_both([first, second]);
+        Ok((record, is_geometry_in_both_copies))
     }
 
-    fn without_copies(&self) -> Result<RetentionRecord, ArchiveError> {
+    fn recover_record(&self) -> Result<RetentionRecord, ArchiveError> {
         let room = (self.volume.size().get() / self.header.block_bytes).saturating_sub(1);
-        recovered(&self.header, room, |place| self.any_trailer_in(place))
+        recover_record(&self.header, room, |place| self.any_trailer_in(place))
     }
 
-    /// The trailer of the block in this place, if there is one of the archive.
+    /// The trailer of the block in this place, if the block belongs there by the geometry.
     pub(super) fn trailer_in(&self, place: u64) -> Result<Option<Trailer>, ArchiveError> {
         let found = self.any_trailer_in(place)?;
         Ok(found.filter(|found| self.geometry.place(found.serial) == Some(place)))
     }
 
-    /// The same of whatever serial.
+    /// The trailer of the block in this place, if the block belongs to the archive.
     fn any_trailer_in(&self, place: u64) -> Result<Option<Trailer>, ArchiveError> {
         let mut bytes = [0; TRAILER_READ_BYTES as usize];
         let size = self.header.block_bytes;
@@ -77,14 +77,15 @@ impl Reader<'_> {
     }
 }
 
-/// What blocks say of a ring of which nothing else does, in a volume with room for so many: that it is the header's; or it
-/// has the round of those in the first places and is as long as the volume, and then what is of the round before is lost.
-pub(super) fn recovered<E>(
+/// Makes a retention record from blocks when both copies are damaged; `room` is the number of places that the
+/// volume has. The ring is as the header says, or, if the blocks contradict that, as long as the volume; then
+/// the base is the start of the newest round, and older blocks are lost.
+pub(super) fn recover_record<E>(
     header: &Header,
     room: u64,
     mut any_trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
 ) -> Result<RetentionRecord, E> {
-    let mut kept = RetentionRecord {
+    let mut record = RetentionRecord {
         archive: header.archive,
         ..RetentionRecord::default()
     };
@@ -94,61 +95,64 @@ pub(super) fn recovered<E>(
         base = base.max(found.and_then(|found| found.serial.checked_sub(place)));
     }
     let base = base.unwrap_or(0);
-    let mut is_other = room < header.blocks || base % header.blocks != 0;
+    let mut is_resized = room < header.blocks || base % header.blocks != 0;
     for place in header.blocks..room.min(header.blocks + LOOK_BEHIND) {
-        is_other = is_other || any_trailer_in(place)?.is_some();
+        is_resized = is_resized || any_trailer_in(place)?.is_some();
     }
-    if is_other {
-        kept.gone.add(0..base);
-        kept.geometry = Some(Geometry { base, blocks: room });
+    if is_resized {
+        record.gone.add(0..base);
+        record.geometry = Some(Geometry { base, blocks: room });
     }
-    Ok(kept)
+    Ok(record)
 }
 
-/// The serial of the newest block of a ring, given those of what is in each place; or, if it was known before, and is still
-/// there, and nothing newer is where that would be, that.
-pub(super) fn newest<E>(
+/// The serial of the newest block. `cached` is its serial at an earlier opening, which needs no search if
+/// nothing was written since. `serial_in` returns the serial in a place; for a deleted block it is the last
+/// one that was there.
+pub(super) fn find_newest<E>(
     geometry: &Geometry,
-    known: Option<u64>,
+    cached: Option<u64>,
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<Option<u64>, E> {
-    if let Some(known) = known
-        && is_newest(geometry, known, &mut serial_in)?
+    if let Some(cached) = cached
+        && is_newest(geometry, cached, &mut serial_in)?
     {
-        return Ok(Some(known));
+        return Ok(Some(cached));
     }
     let Geometry { base, blocks } = *geometry;
+    // Counted from the base, so that the ring begins with 0.
     let count_in = |place: u64| Ok(serial_in(place)?.and_then(|of| of.checked_sub(base)));
-    Ok(newest_of(blocks, count_in)?.map(|count| base + count))
+    Ok(find_newest_by_bisection(blocks, count_in)?.map(|count| base + count))
 }
 
-/// Whether a block is there, and none behind it.
+/// True if the block of this serial is there, and no newer one is in the places behind it.
 fn is_newest<E>(
     geometry: &Geometry,
     serial: u64,
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<bool, E> {
     let places = geometry.blocks.min(LOOK_BEHIND + 1);
-    for behind in serial..serial.saturating_add(places) {
-        let place = geometry.place(behind);
+    for after in serial..serial.saturating_add(places) {
+        let place = geometry.place(after);
         let found = place.map_or(Ok(None), &mut serial_in)?;
-        let is_it = match behind == serial {
+        let agrees = match after == serial {
             true => found == Some(serial),
             false => found.is_none_or(|found| found < serial),
         };
-        if !is_it {
+        if !agrees {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The same of a ring that begins with 0.
-fn newest_of<E>(
+/// As [`find_newest`] for a ring whose base is 0. In the newest round serials grow with the place up to the
+/// newest block.
+fn find_newest_by_bisection<E>(
     blocks: u64,
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<Option<u64>, E> {
-    // What begins or ends the ring may be damaged, was being overwritten, or has been deleted.
+    // Several places at either end of the ring are read, because a block may be damaged or torn.
     let mut first = None;
     for place in 0..blocks.min(LOOK_BEHIND) {
         first = first.max(serial_in(place)?);
@@ -191,47 +195,48 @@ fn newest_of<E>(
     }
 }
 
-/// All recordings up to the block before `next` that were not deleted as a whole, in order. Behind one of those that were
-/// there when they were looked for before is the rest of these, which is not looked for again.
-pub(super) fn recordings<E>(
+/// All recordings with blocks before `next` that are not deleted, in order. It goes from the newest block
+/// backwards, with one read for each recording. When it meets one of `cached`, the recordings at an earlier
+/// opening, it takes the rest from there.
+pub(super) fn find_recordings<E>(
     next: u64,
     geometry: &Geometry,
-    gone: &Gone,
-    known: &[Recording],
+    deleted: &DeletedRanges,
+    cached: &[Recording],
     mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
 ) -> Result<Vec<Recording>, E> {
     let oldest = geometry.oldest(next);
     let mut recordings = Vec::new();
     let mut at = next;
-    let mut is_known = false;
+    let mut is_cached = false;
     while let Some(serial) = at.checked_sub(1).filter(|serial| *serial >= oldest) {
-        if let Some(range) = gone.range_of(serial) {
+        if let Some(range) = deleted.range_of(serial) {
             at = range.start;
             continue;
         }
-        let before = known.partition_point(|of| of.end <= at).checked_sub(1);
-        let before = before.map(|place| known[place]);
-        if is_known {
+        let before = cached.partition_point(|of| of.end <= at).checked_sub(1);
+        let before = before.map(|place| cached[place]);
+        if is_cached {
             let Some(of) = before else { break };
             if of.end == at {
                 let first = of.first.max(oldest);
                 recordings.push(Recording { first, ..of });
                 at = first;
             } else {
-                // Blocks that were damaged, or were passed over as they had gone.
+                // The blocks between are damaged, or their recording was deleted.
                 at = of.end;
             }
             continue;
         }
         let found = geometry.place(serial).map_or(Ok(None), &mut trailer_in)?;
-        // Blocks that are damaged are passed over.
+        // Damaged blocks are skipped.
         let Some(last) = found.filter(|found| found.serial == serial) else {
             at = serial;
             continue;
         };
-        is_known = before.is_some_and(|of| {
-            let is_it = (of.number, of.begun_unix_ns) == (last.recording, last.begun_unix_ns);
-            is_it && of.end == at
+        is_cached = before.is_some_and(|of| {
+            let is_same = (of.number, of.begun_unix_ns) == (last.recording, last.begun_unix_ns);
+            is_same && of.end == at
         });
         let first = last.first.max(oldest);
         recordings.push(Recording {

@@ -1,52 +1,53 @@
-//! The frames of a time, one by one, as the entries of their packets say: of a block no more is read than these.
+//! Listing the frames of a time span from the entries of their packets, without reading the bodies.
 
 use super::*;
 use crate::archive::block::{Entry, Kind};
 
-/// A frame.
+/// A frame, and where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Its number in its recording, from 0, as far as those before it are known; `None`: no section says.
+    /// Number in the recording, from 0. `None` if no section of the index says how many frames precede it.
     pub number: Option<u64>,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// When it is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// When its first packet came, in nanoseconds of the recording.
+    /// When its first packet arrived, in nanoseconds of the recording's time.
     pub arrival_ns: u64,
-    /// The serial of the block that it begins in.
+    /// Serial of the block that it begins in.
     pub serial: u64,
-    /// The packet in it that it begins with.
+    /// Number of its first packet in that block.
     pub packet: u32,
-    /// Where in that block its first packet's body begins.
+    /// Offset in that block of its first packet's body.
     pub offset: u64,
-    /// Packets of it.
+    /// Number of packets.
     pub packets: u32,
-    /// Bytes of their bodies.
+    /// Bytes of the packets' bodies.
     pub bytes: u64,
-    /// Whether it can be decoded alone.
+    /// True if it can be decoded without other frames.
     pub is_key: bool,
-    /// Packets that are missing within it, and before it.
+    /// Packets that are missing before or within it.
     pub lost: u64,
 }
 
-/// So many are listed at a time.
+/// Most frames that are listed at a time.
 pub const FRAMES_MAX: usize = 100_000;
 
-/// The frames of a time.
+/// The frames of a time span.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frames {
-    /// Of which track.
+    /// Track of the frames.
     pub track: u8,
-    /// In the order in which they were sent.
+    /// In sending order.
     pub frames: Vec<Frame>,
-    /// Blocks that are damaged or gone.
+    /// Number of blocks that are damaged or have gone.
     pub missing: u64,
-    /// Whether there are more than [so many](FRAMES_MAX), and no more were looked for.
+    /// True if the list ended early, after more than [`FRAMES_MAX`] frames.
     pub are_too_many: bool,
 }
 
 impl Archive {
-    /// The frames that begin in these blocks of a recording and are to be played in these times; a read for each block, a
-    /// second one where its packets are small, and for the rest of the last frame.
+    /// The frames that begin in these blocks of a recording and are to be played in `times`, in nanoseconds
+    /// of the recording's time. It takes a read for each block, two where packets are small, and reads on for
+    /// the rest of the last frame.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -65,9 +66,9 @@ impl Archive {
         all.track = track;
         let mut number = None;
         let mut open: Option<Frame> = None;
-        // A frame of which nothing comes for long is over.
-        let behind = recording.end.min(serials.end.saturating_add(GROUP));
-        for serial in serials.start..behind {
+        // A last frame that does not end within a group's length is cut there.
+        let read_end = recording.end.min(serials.end.saturating_add(GROUP));
+        for serial in serials.start..read_end {
             if all.frames.len() > FRAMES_MAX || serial >= serials.end && open.is_none() {
                 break;
             }
@@ -76,7 +77,7 @@ impl Archive {
             }
             let Some(block) = self.packets(client, recording, serial)? else {
                 all.missing += 1;
-                (number, open) = (None, all.take(open.take(), times));
+                (number, open) = (None, all.finish(open.take(), times));
                 continue;
             };
             let mut offset = 0;
@@ -88,7 +89,7 @@ impl Archive {
                     continue;
                 }
                 if entry.begins_frame {
-                    open = all.take(open.take(), times);
+                    open = all.finish(open.take(), times);
                     if serial >= serials.end {
                         break;
                     }
@@ -110,19 +111,19 @@ impl Archive {
                     open.packets += 1;
                     open.bytes += len;
                     if entry.is_key && !open.is_key {
-                        // As the index has it.
+                        // The index has the time of the packet that begins the key, too.
                         (open.is_key, open.media_ns) = (true, entry.media_ns);
                     }
                     open.lost += u64::from(entry.lost);
                 }
             }
         }
-        all.take(open, times);
+        all.finish(open, times);
         all.are_too_many = all.frames.len() > FRAMES_MAX;
         Ok(all)
     }
 
-    /// What is noted of the packets of a block, with no more of it read than that; `None`: it is damaged or gone.
+    /// The entries of a block's packets, read without the bodies; `None` if it is damaged or has gone.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -136,7 +137,7 @@ impl Archive {
         Ok(block.map(|of| of.packets.into_iter().map(|(entry, _)| entry).collect()))
     }
 
-    /// How many frames of a recording are before a block, as its section of the index says.
+    /// Number of frames in a recording before a block; `None` if no section of the index says so.
     fn frames_before(
         &self,
         client: &Client,
@@ -146,8 +147,9 @@ impl Archive {
         let Some(index) = self.index_so_far_of(client, recording, serial)? else {
             return Ok(None);
         };
-        // One that was lost, and is rebuilt without one before it, says none.
-        if index.frames == 0 && !self.begins_with(client, serial, index.first)? {
+        // A section that was rebuilt without the section before it counts from 0, although it is not the
+        // first.
+        if index.frames == 0 && !self.is_first_block(client, serial, index.first)? {
             return Ok(None);
         }
         let before = (index.first..serial).zip(&index.records);
@@ -155,16 +157,21 @@ impl Archive {
         Ok(Some(index.frames + before))
     }
 
-    /// Whether the recording of a block began with that other one.
-    fn begins_with(&self, client: &Client, serial: u64, first: u64) -> Result<bool, ArchiveError> {
+    /// True if `first` is the first block of the recording that the block `serial` is in.
+    fn is_first_block(
+        &self,
+        client: &Client,
+        serial: u64,
+        first: u64,
+    ) -> Result<bool, ArchiveError> {
         let trailer = self.trailer(client, serial)?;
         Ok(trailer.is_some_and(|of| of.first == first))
     }
 }
 
 impl Frames {
-    /// One that is over, if it is of these times; none is open then.
-    fn take(&mut self, frame: Option<Frame>, times: &std::ops::Range<u64>) -> Option<Frame> {
+    /// Lists a frame if its time is in `times`. Returns `None`, the new open frame.
+    fn finish(&mut self, frame: Option<Frame>, times: &std::ops::Range<u64>) -> Option<Frame> {
         self.frames
             .extend(frame.filter(|frame| times.contains(&frame.media_ns)));
         None

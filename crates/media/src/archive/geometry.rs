@@ -1,84 +1,87 @@
-//! Where in an archive the block of a serial lies.
+//! The mapping of serials to places in the ring.
 //!
-//! An archive is a ring of places. The block of serial `s` is in place `(s - base) mod blocks`, and what is before
-//! `base` does not count any more. A ring becomes longer or shorter where nothing has to be moved: the blocks that the
-//! writer has put down since it was in place 0 last stay where they are, and `base` becomes the serial of the first of
-//! them. Those of the round before, which lie from the writer on, are what is lost; in the first round there are none.
+//! An archive is a ring of places. The block of serial `s` is in place `(s - base) mod blocks`; serials
+//! before `base` are lost. The ring is resized without moving blocks: the blocks of the current round, that
+//! is, since the writer was in place 0 last, stay where they are, and `base` becomes the first serial of this
+//! round. Blocks of the previous round, which lie from the writer's place on, are lost. In the first round
+//! there are none.
 //!
 //! # Worked example
 //!
-//! Eight places, and the next serial is 22: the writer is in place 6, and 14 and 15 are left of the round before.
+//! Eight places, and the next serial is 22: the writer is in place 6, and 14 and 15 are left of the previous
+//! round.
 //!
 //! ```text
 //! place     0  1  2  3  4  5  6  7
 //! serial   16 17 18 19 20 21 14 15      base 0, blocks 8
 //! longer   16 17 18 19 20 21  .  .  .  .  .  .      base 16, blocks 12: 14 and 15 are lost
-//! shorter  16 17 18 19 20 21  .      base 16, blocks 7: so are they here
+//! shorter  16 17 18 19 20 21  .      base 16, blocks 7: 14 and 15 are lost
 //! ```
 //!
-//! With 24 as the next serial nothing would be lost. Until it comes around, the writer's next blocks have the same places
-//! before and after the change.
+//! If the next serial were 24, nothing would be lost. Until the writer reaches the end of the ring, its next
+//! blocks have the same places before and after the change.
 
-/// A ring of places.
+/// The base and the length of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// The serial that is in place 0 in the first round; those before do not count.
+    /// Serial of place 0 in the first round; earlier serials are lost.
     pub base: u64,
-    /// How many places there are.
+    /// Number of places.
     pub blocks: u64,
 }
 
 impl Geometry {
-    /// A ring whose first serial is 0.
+    /// A ring that begins with serial 0.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
         Self { base: 0, blocks }
     }
 
-    /// Where a block lies; `None`: it does not count.
+    /// Place of a block; `None` if its serial is before the base.
     #[must_use]
     pub fn place(&self, serial: u64) -> Option<u64> {
         Some(serial.checked_sub(self.base)? % self.blocks)
     }
 
-    /// The oldest serial of which the place has not been used again, if this is the next one.
+    /// The oldest serial that has not been overwritten, if `next` is the next one.
     #[must_use]
     pub fn oldest(&self, next: u64) -> u64 {
         next.saturating_sub(self.blocks).max(self.base)
     }
 
-    /// How many places the writer has used since it was in place 0 last, if this is the next serial: all of them where
-    /// it is about to begin again.
+    /// Places that the current round has used, if `next` is the next serial: all of them when the writer is
+    /// about to return to place 0.
     #[must_use]
-    pub fn used(&self, next: u64) -> u64 {
+    pub fn used_in_round(&self, next: u64) -> u64 {
         match next.saturating_sub(self.base) {
             0 => 0,
             count => (count - 1) % self.blocks + 1,
         }
     }
 
-    /// The first serial of the round that the writer is in, if this is the next one.
+    /// First serial of the current round, if `next` is the next serial.
     #[must_use]
     pub fn round_start(&self, next: u64) -> u64 {
-        next.max(self.base) - self.used(next)
+        next.max(self.base) - self.used_in_round(next)
     }
 
-    /// Whether no place has been used twice.
+    /// True if nothing has been overwritten yet.
     #[must_use]
     pub fn is_first_round(&self, next: u64) -> bool {
         self.round_start(next) == self.base
     }
 
-    /// A ring of so many places in which what is of this round is where it was; `None`: that has no room.
+    /// The ring with another number of places, in which the blocks of the current round keep theirs; `None`
+    /// if there is no room for them.
     #[must_use]
     pub fn resized(&self, next: u64, blocks: u64) -> Option<Self> {
         let base = self.round_start(next);
-        (blocks > 0 && self.used(next) <= blocks).then_some(Self { base, blocks })
+        (blocks > 0 && self.used_in_round(next) <= blocks).then_some(Self { base, blocks })
     }
 
-    /// The last serial before `end` and not before `start` that was in a place.
+    /// The last serial in `start..end` that was in a place.
     #[must_use]
-    pub fn last_in(&self, place: u64, start: u64, end: u64) -> Option<u64> {
+    pub fn last_serial_in(&self, place: u64, start: u64, end: u64) -> Option<u64> {
         let last = end.checked_sub(1)?;
         let back = (self.place(last)? + self.blocks - place) % self.blocks;
         let serial = last.checked_sub(back)?;
@@ -90,7 +93,7 @@ impl Geometry {
 mod tests {
     use super::*;
 
-    /// What lies where, as it was written: against which all of this is held.
+    /// A ring as a list of the serials in each place.
     struct Model {
         places: Vec<Option<u64>>,
         at: usize,
@@ -106,7 +109,7 @@ mod tests {
             (self.at, self.next) = (self.at + 1, self.next + 1);
         }
 
-        /// What is left of the round before goes.
+        /// Drops what is left of the previous round.
         fn resize(&mut self, blocks: usize) {
             self.places.truncate(self.at);
             self.places.resize(blocks, None);
@@ -114,16 +117,20 @@ mod tests {
 
         fn agrees(&self, with: &Geometry) {
             assert_eq!(with.blocks, self.places.len() as u64);
-            let there: Vec<u64> = self.places.iter().flatten().copied().collect();
-            let oldest = there.iter().min().copied().unwrap_or(self.next);
+            let present: Vec<u64> = self.places.iter().flatten().copied().collect();
+            let oldest = present.iter().min().copied().unwrap_or(self.next);
             assert_eq!(with.oldest(self.next), oldest, "{with:?}");
             for (place, serial) in (0..).zip(&self.places) {
-                assert_eq!(with.last_in(place, 0, self.next), *serial, "{with:?}");
+                assert_eq!(
+                    with.last_serial_in(place, 0, self.next),
+                    *serial,
+                    "{with:?}"
+                );
                 if let Some(serial) = serial {
                     assert_eq!(with.place(*serial), Some(place));
                 }
             }
-            assert_eq!(with.used(self.next), self.at as u64, "{with:?}");
+            assert_eq!(with.used_in_round(self.next), self.at as u64, "{with:?}");
             let following = if self.at == self.places.len() {
                 0
             } else {
@@ -133,9 +140,9 @@ mod tests {
         }
     }
 
-    /// All sequences of growing, shrinking and writing on rings of up to six places.
+    /// All sequences of resizing and writing in rings of up to six places.
     #[test]
-    fn rings_of_all_small_sizes_hold_what_was_written_to_them() {
+    fn geometry_agrees_with_a_model_in_all_small_rings() {
         fn go(model: &Model, geometry: Geometry, steps: u32) {
             model.agrees(&geometry);
             if steps == 0 {
@@ -157,7 +164,7 @@ mod tests {
                 let Some(resized) = resized else {
                     continue;
                 };
-                // What is written before it comes around goes to the same place.
+                // Until the writer comes around, blocks have the same places in both rings.
                 for serial in model.next..model.next + geometry.blocks.min(blocks) {
                     if serial - resized.base < geometry.blocks.min(blocks) {
                         assert_eq!(geometry.place(serial), resized.place(serial));

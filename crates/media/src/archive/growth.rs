@@ -1,21 +1,24 @@
-//! Recording volumes that grow ahead of need and give back what others need.
+//! Recording volumes that grow ahead of need and give back space that other volumes need.
 //!
 //! # Policy
 //!
-//! A volume grows when the writer comes near the end of its ring, in steps of an eighth, as long as it is shorter than it
-//! [may be](Keep::grow_to) and the pool keeps what is [left to others](Keep::free). It goes round instead where an eighth of
-//! what would be overwritten has gone anyway. It gives back what the pool has too little of when the writer comes to where
-//! the ring would end then, and what has never been used when a recording ends.
+//! A volume grows when the writer comes near the end of its ring, by about an eighth, as long as it stays
+//! within [`grow_to`](RetentionLimits::grow_to) and leaves [`free`](RetentionLimits::free) in the pool.
+//! Instead, the writer returns to place 0 if an eighth of the blocks that it would overwrite is deleted
+//! anyway. If the pool has less than `free`, the volume gives back as much when the writer is near the end
+//! that the shorter ring will have. When a recording ends in the first round, places that were never used are
+//! given back.
 //!
-//! In the first round nothing is lost by any of that. Later it is what lies from the writer on, so a ring becomes longer
-//! only when the writer is near its end, and shorter only when it is near its new one ([`geometry`](crate::archive::geometry)).
+//! None of this loses blocks in the first round. Later, a resize loses the blocks of the previous round that
+//! lie from the writer on, so a ring grows only when the writer is near its end, and shrinks only when the
+//! writer is near the new end ([`geometry`](crate::archive::geometry)).
 //!
 //! # Steps
 //!
-//! Longer: the volume grows; the recorder's stream is reserved for it; the ring is longer, durably. Shorter: the ring is
-//! shorter, durably; the recorder's stream is reserved for less; the volume is cut. So a crash after each of them leaves a
-//! volume that has room for its ring. One with more room than that is cut, or used, when it grows or is trimmed next. A cut waits for
-//! players that have reserved what is to go.
+//! Growing: the volume grows; the recorder's stream is reserved for it; the ring is resized durably.
+//! Shrinking: the ring is resized durably; the recorder's stream is reserved for less; the volume shrinks. So
+//! a crash after any step leaves a volume with room for its ring. A volume that is longer than its ring is
+//! used or cut at the next change. Cutting waits for players that have reserved the end of the volume.
 
 use std::time::Duration;
 
@@ -27,106 +30,109 @@ use sched::units::{Bytes, BytesPerSecond};
 use crate::archive::archives::{Archives, OpenError};
 use crate::archive::geometry::Geometry;
 use crate::archive::retention_record::RetentionLimits;
-use crate::archive::{Archive, BLOCKS_MIN, Standing};
+use crate::archive::{Archive, BLOCKS_MIN, RingState};
 
-/// A ring is made longer so many blocks before its end, or so many seconds, whichever is more.
+/// The ring grows when the writer is this many blocks before its end, or [`AHEAD_SECONDS`], whichever is
+/// more.
 const AHEAD_BLOCKS: u64 = 16;
 
 /// See [`AHEAD_BLOCKS`].
 const AHEAD_SECONDS: u64 = 5;
 
-/// It becomes longer by this part of it, or by what is made before its end, and goes round where this part of it is free.
+/// The ring grows by this part of its length, or by the blocks of [`AHEAD_BLOCKS`] if these are more. It does
+/// not grow if this part of the blocks that would be overwritten is deleted.
 const PART: u64 = 8;
 
-/// Behind a writer so many places are left when the ring is cut there.
+/// Places that are left for the writer when the ring is shortened.
 const LEFT_BLOCKS: u64 = 4;
 
-/// Of so many lengths the shortest is taken that cannot be made more even: there is one among as many as there are disks.
-const EVEN_AMONG: usize = 64;
+/// Lengths that are tried to find a balanced ring. There is one among as many lengths as there are disks.
+const BALANCED_TRIES: usize = 64;
 
-/// So many changes are made at one look.
+/// Most changes in one check of a volume.
 const STEPS_MAX: usize = 4;
 
-/// How long until a look at a volume that leaves something to others, or could not grow.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Time until the next check of a volume that leaves space to others or could not grow.
+const RECHECK: Duration = Duration::from_secs(60);
 
-/// The same where players have reserved what is to be cut.
-const CUT_AGAIN: Duration = Duration::from_secs(5);
+/// Time until the next attempt to cut a volume of which players have reserved the end.
+const RETRY_CUT: Duration = Duration::from_secs(5);
 
-/// What is decided by.
+/// Inputs of the plan.
 #[derive(Clone, Copy, Debug)]
-struct View {
-    standing: Standing,
+struct PlanInputs {
+    ring: RingState,
     keep: RetentionLimits,
-    /// Blocks that are recorded in [`AHEAD_SECONDS`], and [`AHEAD_BLOCKS`] at least.
-    ahead: u64,
-    block: u64,
-    extent: u64,
-    /// How long the volume is.
-    volume: u64,
-    /// What the pool has free.
-    free: u64,
-    /// Somebody records, or is about to.
+    /// Blocks that are recorded in [`AHEAD_SECONDS`], and at least [`AHEAD_BLOCKS`].
+    ahead_blocks: u64,
+    block_bytes: u64,
+    extent_bytes: u64,
+    volume_bytes: u64,
+    /// Free bytes of the pool.
+    pool_free_bytes: u64,
+    /// True while a recording is made or about to be made.
     is_used: bool,
 }
 
-/// What is to be done.
+/// The next change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The ring becomes this one, for which the volume has to be so long.
-    Longer(Geometry, u64),
-    /// The ring becomes this one.
-    Shorter(Geometry),
-    /// The volume becomes as long as the ring needs.
+    /// Resize the ring to this geometry, after the volume has at least this many bytes.
+    Grow(Geometry, u64),
+    /// Resize the ring to this geometry.
+    Shrink(Geometry),
+    /// Shorten the volume to what the ring needs.
     Cut,
 }
 
-/// What is to be done now, and at which serial to look again.
+/// The next change, if any, and the serial at which the recorder requests the next check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Plan {
     step: Option<Step>,
-    look_at: Option<u64>,
+    check_at: Option<u64>,
 }
 
 impl Plan {
     fn now(step: Step) -> Self {
         Self {
             step: Some(step),
-            look_at: None,
+            check_at: None,
         }
     }
 }
 
-impl View {
-    /// How long a volume for so many blocks is, which is whole extents.
+impl PlanInputs {
+    /// Bytes of whole extents that a ring of this many blocks needs.
     fn needed(&self, blocks: u64) -> u64 {
-        ((blocks + 1) * self.block).next_multiple_of(self.extent)
+        ((blocks + 1) * self.block_bytes).next_multiple_of(self.extent_bytes)
     }
 
-    /// How many blocks so long a volume has room for.
-    fn room(&self, volume: u64) -> u64 {
-        (volume / self.block).saturating_sub(1)
+    /// Most blocks of a ring in a volume of this size.
+    fn blocks_in(&self, volume_bytes: u64) -> u64 {
+        (volume_bytes / self.block_bytes).saturating_sub(1)
     }
 
     fn used(&self) -> u64 {
-        self.standing.geometry.used(self.standing.next)
+        self.ring.geometry.used_in_round(self.ring.next)
     }
 
-    /// Whether nothing that counts is left of the round before the one that the writer is in.
-    fn has_one_round(&self) -> bool {
-        let start = self.standing.geometry.round_start(self.standing.next);
-        self.standing.oldest >= start
+    /// True if all blocks of the previous round are overwritten or deleted.
+    fn is_previous_round_gone(&self) -> bool {
+        let start = self.ring.geometry.round_start(self.ring.next);
+        self.ring.oldest >= start
     }
 
-    /// So many blocks of the round before may be lost by a change.
+    /// Most blocks of the previous round that a resize may lose.
     fn loss_max(&self) -> u64 {
-        self.ahead.min(self.standing.geometry.blocks / PART).max(2)
+        self.ahead_blocks
+            .min(self.ring.geometry.blocks / PART)
+            .max(2)
     }
 
-    /// How many bytes the pool has too little for others.
+    /// Bytes that the pool lacks for other volumes.
     fn missing(&self) -> u64 {
         let free = self.keep.free.map_or(0, Bytes::get);
-        free.saturating_sub(self.free)
+        free.saturating_sub(self.pool_free_bytes)
     }
 
     fn plan(&self) -> Plan {
@@ -137,141 +143,146 @@ impl View {
         }
     }
 
-    /// Where the volume could be shorter than it is without the ring's being so.
+    /// Shortens the volume if it is longer than its ring needs.
     fn cut(&self) -> Plan {
-        let blocks = self.standing.geometry.blocks;
-        let is_longer = self.volume.next_multiple_of(self.extent) > self.needed(blocks);
+        let blocks = self.ring.geometry.blocks;
+        let is_longer = self.volume_bytes.next_multiple_of(self.extent_bytes) > self.needed(blocks);
         Plan {
             step: is_longer.then_some(Step::Cut),
-            look_at: None,
+            check_at: None,
         }
     }
 
-    /// A ring of at least so many blocks, which fill whole extents, if that is shorter.
+    /// A ring that fills whole extents and has at least `blocks` blocks, if it is shorter than the current
+    /// one.
     fn shorter(&self, blocks: u64) -> Option<Geometry> {
-        let Standing { geometry, next, .. } = self.standing;
-        let blocks = self.room(self.needed(blocks.max(BLOCKS_MIN)));
+        let RingState { geometry, next, .. } = self.ring;
+        let blocks = self.blocks_in(self.needed(blocks.max(BLOCKS_MIN)));
         let to = geometry.resized(next, blocks);
         to.filter(|to| to.blocks < geometry.blocks)
     }
 
-    /// What has never been used goes back when nobody records.
+    /// After a recording: gives places back that were never used.
     fn trim(&self) -> Plan {
-        let Standing { geometry, next, .. } = self.standing;
+        let RingState { geometry, next, .. } = self.ring;
         let used = self.used();
-        let is_its = self.keep.grow_to.is_some() && used > 0;
-        if !is_its || !geometry.is_first_round(next) {
+        let may_trim = self.keep.grow_to.is_some() && used > 0;
+        if !may_trim || !geometry.is_first_round(next) {
             return Plan::default();
         }
         match self.shorter(used) {
-            Some(to) => Plan::now(Step::Shorter(to)),
+            Some(to) => Plan::now(Step::Shrink(to)),
             None => self.cut(),
         }
     }
 
-    /// As many bytes as the pool has too little.
+    /// Gives back the bytes that the pool lacks.
     fn give_back(&self, missing: u64) -> Plan {
-        let Standing { geometry, next, .. } = self.standing;
+        let RingState { geometry, next, .. } = self.ring;
         let used = self.used();
         let near = self.loss_max() + LEFT_BLOCKS;
         let left = match self.is_used {
             true => LEFT_BLOCKS,
             false => 0,
         };
-        let volume = self.volume.saturating_sub(missing) / self.extent * self.extent;
-        let wanted = self.room(volume).max(BLOCKS_MIN);
-        if self.room(self.needed(wanted)) >= geometry.blocks {
+        let volume =
+            self.volume_bytes.saturating_sub(missing) / self.extent_bytes * self.extent_bytes;
+        let wanted = self.blocks_in(volume).max(BLOCKS_MIN);
+        if self.blocks_in(self.needed(wanted)) >= geometry.blocks {
             return self.cut();
         }
         match self.shorter(wanted.max(used + left)) {
-            Some(to) if self.has_one_round() || to.blocks - used <= near => {
-                Plan::now(Step::Shorter(to))
+            Some(to) if self.is_previous_round_gone() || to.blocks - used <= near => {
+                Plan::now(Step::Shrink(to))
             }
             Some(to) => Plan {
                 step: None,
-                look_at: Some(next + to.blocks - used - near),
+                check_at: Some(next + to.blocks - used - near),
             },
-            // In the next round.
+            // The writer is behind the new end: in the next round.
             None => Plan {
-                look_at: Some(next + geometry.blocks - used + 1),
+                check_at: Some(next + geometry.blocks - used + 1),
                 ..self.cut()
             },
         }
     }
 
-    /// Longer, if it is time to.
+    /// Grows the ring if the writer is near its end.
     fn grow(&self) -> Plan {
-        let Standing {
+        let RingState {
             geometry,
             next,
             oldest,
             ..
-        } = self.standing;
+        } = self.ring;
         let Some(grow_to) = self.keep.grow_to else {
             return Plan::default();
         };
         let left = geometry.blocks - self.used();
         let ahead = match geometry.is_first_round(next) {
-            true => self.ahead,
+            true => self.ahead_blocks,
             false => self.loss_max(),
         };
         if left > ahead {
             return Plan {
                 step: None,
-                look_at: Some(next + left - ahead),
+                check_at: Some(next + left - ahead),
             };
         }
         let start = geometry.round_start(next);
-        let is_free = oldest >= start + (geometry.blocks / PART).max(1);
+        let is_next_part_free = oldest >= start + (geometry.blocks / PART).max(1);
         let step = (geometry.blocks / PART)
-            .max(self.ahead)
-            .max(self.extent / self.block);
-        let has = self.volume.next_multiple_of(self.extent);
-        let others = self.keep.free.map_or(0, Bytes::get);
-        let may = self.free.saturating_sub(others) / self.extent * self.extent;
+            .max(self.ahead_blocks)
+            .max(self.extent_bytes / self.block_bytes);
+        let current = self.volume_bytes.next_multiple_of(self.extent_bytes);
+        let reserve = self.keep.free.map_or(0, Bytes::get);
+        let available =
+            self.pool_free_bytes.saturating_sub(reserve) / self.extent_bytes * self.extent_bytes;
         let volume = self
             .needed(geometry.blocks + step)
-            .min(has + may)
+            .min(current + available)
             .min(grow_to.get())
-            .max(self.volume);
-        let blocks = self.room(volume).min(self.room(grow_to.get()));
+            .max(self.volume_bytes);
+        let blocks = self.blocks_in(volume).min(self.blocks_in(grow_to.get()));
         let to = geometry.resized(next, blocks.max(geometry.blocks));
-        match to.filter(|to| to.blocks > geometry.blocks && !is_free) {
-            Some(to) => Plan::now(Step::Longer(to, volume)),
-            None => self.next_round(),
+        match to.filter(|to| to.blocks > geometry.blocks && !is_next_part_free) {
+            Some(to) => Plan::now(Step::Grow(to, volume)),
+            None => self.wait_for_next_round(),
         }
     }
 
-    /// When the writer is in its first place again, it is looked at again.
-    fn next_round(&self) -> Plan {
-        let Standing { geometry, next, .. } = self.standing;
+    /// Checks again when the writer has returned to place 0.
+    fn wait_for_next_round(&self) -> Plan {
+        let RingState { geometry, next, .. } = self.ring;
         let left = geometry.blocks - self.used();
         Plan {
             step: None,
-            look_at: Some(next + left + 1),
+            check_at: Some(next + left + 1),
         }
     }
 }
 
 impl Archives {
-    /// Makes an archive as long as it is to be now; when to look at it again, if it is not woken before.
+    /// Grows or shrinks a recording volume as far as its limits ask for it. Returns the time until the next
+    /// check, if one is needed without a request.
     ///
     /// # Errors
-    /// When what is remembered of it cannot be written.
-    pub(crate) fn see_to_length(&self, archive: &Archive) -> Result<Option<Duration>, OpenError> {
+    /// When the retention record cannot be written.
+    pub(crate) fn adjust_length(&self, archive: &Archive) -> Result<Option<Duration>, OpenError> {
         let _resizing = archive.resizing();
-        self.make_as_long(archive, archive.is_recorded())
+        self.adjust_length_locked(archive, archive.is_recorded())
     }
 
-    /// The same for who is about to record there, and holds [`Archive::resizing`] until that is known.
+    /// Grows a volume that is about to be recorded to. The caller holds [`Archive::resizing`] until the
+    /// archive counts as recorded to.
     pub(crate) fn make_room(&self, archive: &Archive) {
-        if let Err(error) = self.make_as_long(archive, true) {
+        if let Err(error) = self.adjust_length_locked(archive, true) {
             let volume = archive.volume().name();
-            tracing::warn!(volume, %error, "a recording volume could not be made longer");
+            tracing::warn!(volume, %error, "recording volume could not be resized before the recording");
         }
     }
 
-    fn make_as_long(
+    fn adjust_length_locked(
         &self,
         archive: &Archive,
         is_used: bool,
@@ -282,73 +293,74 @@ impl Archives {
         }
         let client = self.client()?;
         for _ in 0..STEPS_MAX {
-            let view = self.view(archive, keep, is_used);
-            let mut plan = view.plan();
-            if let Some(Step::Longer(to, volume)) = plan.step
-                && view.volume >= volume
-                && archive.even(to.blocks) <= view.standing.geometry.blocks
+            let inputs = self.plan_inputs(archive, keep, is_used);
+            let mut plan = inputs.plan();
+            if let Some(Step::Grow(to, volume)) = plan.step
+                && inputs.volume_bytes >= volume
+                && archive.balanced(to.blocks) <= inputs.ring.geometry.blocks
             {
-                // What it would become longer by would cost more than it is.
-                plan = view.next_round();
+                // Balancing would take back all that the ring gains.
+                plan = inputs.wait_for_next_round();
             }
-            if let Some(Step::Shorter(to)) = plan.step {
-                // Others get what they need, whatever becomes of the ring.
-                let to = match view.missing() {
-                    0 => even_from(archive, view.standing, to),
+            if let Some(Step::Shrink(to)) = plan.step {
+                // Space that others lack is given back even if the ring becomes unbalanced.
+                let to = match inputs.missing() {
+                    0 => shortest_balanced(archive, inputs.ring, to),
                     _ => Some(to),
                 };
-                plan = to.map_or_else(|| view.cut(), |to| Plan::now(Step::Shorter(to)));
+                plan = to.map_or_else(|| inputs.cut(), |to| Plan::now(Step::Shrink(to)));
             }
             let again = match plan.step {
                 None => {
                     let (pool, volume) = (self.pool(), archive.volume());
-                    let may_grow = keep.grow_to.is_some_and(|most| most > volume.size());
-                    // Said once for each recording, when it begins.
+                    let may_grow = keep.grow_to.is_some_and(|max| max > volume.size());
+                    // This check with `is_used` happens once for each recording, when it begins.
                     if is_used && may_grow && pool.free() < pool.extent() {
                         let volume = volume.name();
                         tracing::warn!(
                             volume,
-                            "a recording volume does not grow, as the pool is full: the oldest is overwritten"
+                            "recording volume does not grow because the pool is full; the oldest blocks are overwritten"
                         );
                     }
-                    archive.look_when_reached(plan.look_at);
-                    return Ok(keep.free.map(|_| AGAIN));
+                    archive.request_check_at(plan.check_at);
+                    return Ok(keep.free.map(|_| RECHECK));
                 }
-                Some(Step::Longer(to, volume)) => {
-                    let is_longer = self.lengthen(archive, &client, to, volume)?;
-                    (!is_longer).then_some(AGAIN)
+                Some(Step::Grow(to, volume)) => {
+                    let is_done = self.lengthen(archive, &client, to, volume)?;
+                    (!is_done).then_some(RECHECK)
                 }
-                Some(Step::Shorter(to)) => {
-                    let is_shorter = archive.resize(&client, to)?;
-                    (!is_shorter).then_some(CUT_AGAIN)
+                Some(Step::Shrink(to)) => {
+                    let is_done = archive.resize(&client, to)?;
+                    (!is_done).then_some(RETRY_CUT)
                 }
-                Some(Step::Cut) => (!self.cut(archive, &client)).then_some(CUT_AGAIN),
+                Some(Step::Cut) => (!self.cut(archive, &client)).then_some(RETRY_CUT),
             };
             if again.is_some() {
-                archive.stays();
+                archive.finish_check();
                 return Ok(again);
             }
         }
-        Ok(Some(CUT_AGAIN))
+        Ok(Some(RETRY_CUT))
     }
 
-    fn view(&self, archive: &Archive, keep: RetentionLimits, is_used: bool) -> View {
-        let block = archive.header().block_bytes;
-        let standing = archive.standing();
+    fn plan_inputs(&self, archive: &Archive, keep: RetentionLimits, is_used: bool) -> PlanInputs {
+        let block_bytes = archive.header().block_bytes;
+        let ring = archive.ring_state();
         let rate = archive.recorder().map_or(BytesPerSecond(0), |of| of.rate());
-        View {
-            standing,
+        PlanInputs {
+            ring,
             keep,
-            ahead: (rate.0 * AHEAD_SECONDS / block).max(AHEAD_BLOCKS),
-            block,
-            extent: self.pool().extent().get(),
-            volume: archive.volume().size().get(),
-            free: self.pool().free().get(),
-            is_used: is_used || standing.is_recorded,
+            ahead_blocks: (rate.0 * AHEAD_SECONDS / block_bytes).max(AHEAD_BLOCKS),
+            block_bytes,
+            extent_bytes: self.pool().extent().get(),
+            volume_bytes: archive.volume().size().get(),
+            pool_free_bytes: self.pool().free().get(),
+            is_used: is_used || ring.is_recorded,
         }
     }
 
-    /// Whether it is longer then. It goes on as it is where the pool or the disks do not carry it.
+    /// Grows the volume, the recorder's reservation and the ring. Returns false if the pool or the disks have
+    /// no room; then the ring stays as it is.
     fn lengthen(
         &self,
         archive: &Archive,
@@ -360,17 +372,20 @@ impl Archives {
         if archive.volume().size().get() < volume {
             let grown = self.pool().grow(name, Bytes(volume), &Placement::default());
             if let Err(error) = grown {
-                tracing::warn!(volume = name, %error, "a recording volume does not grow: the oldest is overwritten");
+                tracing::warn!(volume = name, %error, "recording volume cannot grow; the oldest blocks are overwritten");
                 return Ok(false);
             }
         }
-        // Where it then lies is known now.
-        let even = archive.even(to.blocks);
-        if even <= archive.geometry().blocks {
-            // A change of the ring would lose blocks for nothing. The volume has room for it when it grows again.
+        // The disks of the new extents are known only after the volume has grown.
+        let balanced = archive.balanced(to.blocks);
+        if balanced <= archive.geometry().blocks {
+            // A resize would lose blocks and gain none. The room is used when the volume grows next.
             return Ok(true);
         }
-        let to = Geometry { blocks: even, ..to };
+        let to = Geometry {
+            blocks: balanced,
+            ..to
+        };
         let end = Bytes((to.blocks + 1) * archive.header().block_bytes);
         let wish = Wish {
             end: Some(end),
@@ -380,22 +395,22 @@ impl Archives {
             .recorder()
             .map_or(Ok(()), |of| of.change(wish).map(drop));
         if let Err(refusal) = changed {
-            tracing::warn!(volume = name, %refusal, "what a recording volume could grow by cannot be reserved: the oldest is overwritten");
+            tracing::warn!(volume = name, %refusal, "recording volume cannot grow, as the new part cannot be reserved for the recording; the oldest blocks are overwritten");
             self.cut(archive, client);
             return Ok(false);
         }
-        let is_longer = archive.resize(client, to)?;
-        if is_longer {
+        let is_done = archive.resize(client, to)?;
+        if is_done {
             tracing::info!(
                 volume = name,
                 blocks = to.blocks,
-                "a recording volume has grown"
+                "recording volume has grown"
             );
         }
-        Ok(is_longer)
+        Ok(is_done)
     }
 
-    /// Cuts the volume behind the ring; whether that could be.
+    /// Shortens the volume to the end of the ring. Returns false if it has to be tried again.
     fn cut(&self, archive: &Archive, client: &Client) -> bool {
         let name = archive.volume().name();
         let end = Bytes(archive.range().end);
@@ -407,7 +422,7 @@ impl Archives {
                 ..Wish::default()
             };
             if let Err(refusal) = recorder.change(wish) {
-                tracing::warn!(volume = name, %refusal, "a recording keeps its reservation of what is to be given back");
+                tracing::warn!(volume = name, %refusal, "recording volume gives no space back, as the recording's reservation cannot be reduced");
                 return false;
             }
         }
@@ -415,34 +430,36 @@ impl Archives {
         if archive.volume().size().get() <= size {
             return true;
         }
-        if let Err(error) = archive.keep_ring_twice(client) {
-            tracing::warn!(volume = name, %error, "a recording volume gives nothing back");
+        if let Err(error) = archive.write_geometry_to_both_copies(client) {
+            tracing::warn!(volume = name, %error, "recording volume gives no space back, as its retention record cannot be written");
             return false;
         }
         match self.pool().shrink(name, Bytes(size)) {
             Ok(_) => {
-                tracing::info!(volume = name, size = %Bytes(size), "a recording volume has given space back");
+                tracing::info!(volume = name, size = %Bytes(size), "recording volume has given space back");
                 true
             }
             Err(error @ PoolError::Reserved { .. }) => {
-                tracing::debug!(volume = name, %error, "a recording volume gives space back later");
+                tracing::debug!(volume = name, %error, "recording volume gives space back later, when its players have ended");
                 false
             }
             Err(error) => {
-                tracing::warn!(volume = name, %error, "a recording volume gives nothing back");
+                tracing::warn!(volume = name, %error, "recording volume cannot give space back");
                 false
             }
         }
     }
 }
 
-/// The shortest ring from this one on, if it is shorter than it is, that takes no more of the disks where it begins anew.
-fn even_from(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geometry> {
-    let Standing { geometry, next, .. } = standing;
+/// The shortest balanced ring of at least `to.blocks` blocks, if it is shorter than the current one; see
+/// [`Archive::balanced`].
+fn shortest_balanced(archive: &Archive, ring: RingState, to: Geometry) -> Option<Geometry> {
+    let RingState { geometry, next, .. } = ring;
     let lengths = to.blocks..geometry.blocks;
-    let mut even = lengths.clone().take(EVEN_AMONG);
-    let blocks = even.find(|blocks| archive.even(*blocks) == *blocks);
-    let is_any = lengths.count() > EVEN_AMONG;
+    let mut tried = lengths.clone().take(BALANCED_TRIES);
+    let blocks = tried.find(|blocks| archive.balanced(*blocks) == *blocks);
+    // More lengths than were tried: rather shrink unbalanced than not at all.
+    let is_any = lengths.count() > BALANCED_TRIES;
     let blocks = blocks.or(is_any.then_some(to.blocks))?;
     geometry.resized(next, blocks)
 }

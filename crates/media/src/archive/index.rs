@@ -1,15 +1,15 @@
-//! The index of a recording: where in it each time is, and where it can be decoded from.
+//! The index of a recording: it finds the block of each time, and the key frames.
 //!
-//! Serials are divided into groups of [`GROUP`]. The last block of each group, and the last of a recording, has a
-//! section with a *record* for each block of the recording in that group, the *keys* among the frames of one track that
-//! begin there, and the *directory*: when the groups before it begin. So whoever has the newest section of a recording
-//! knows which group a time is in, and that group's section says which block and which packet: any time is found with
-//! one read and played with another. What is shown before the first key of a group begins with one of an earlier group,
-//! which the section names as well.
+//! Serials are divided into groups of [`GROUP`]. The last block of each group, and the last of a recording,
+//! has a *section*: a *record* for each block of the recording in that group, the *keys* (key frames of one
+//! track that begin there), and the *directory* (begin times of the groups before it). The newest section
+//! tells which group a time is in, and the section of that group tells the block and the packet. So any time
+//! is found with one read and played with another. What is shown before the first key of a group begins with
+//! a key of an earlier group; the section names that one, too.
 //!
-//! It is written with the blocks that it is about and as durably; nothing has to be kept in step with them. A section
-//! that is missing, as after a crash, is [rebuilt](crate::archive) in memory from the entries of its group's blocks,
-//! which say the same: by the same [`Indexer`] that notes them while they are recorded.
+//! A section is written with the blocks that it is about and is as durable as these, so the two cannot
+//! contradict each other. A section that is missing, as after a crash, is [rebuilt](crate::archive) in memory
+//! from the entries of the group's blocks, by the same [`Indexer`] that makes it during the recording.
 //!
 //! # Layout
 //!
@@ -17,7 +17,7 @@
 //! section:  head | record | record | ... | key | key | ... | begin of the group before | of the one before that | ...
 //! ```
 //!
-//! `parse` takes any bytes at all.
+//! `parse` accepts arbitrary bytes without panicking.
 
 mod indexer;
 mod thinning;
@@ -31,11 +31,11 @@ use crate::archive::block::{ENTRY_BYTES, FormatError, TRAILER_BYTES};
 pub use indexer::Indexer;
 pub use thinning::Named;
 
-/// How many blocks a section is about at most.
+/// Most blocks that a section is about.
 pub const GROUP: u64 = 64;
 
-/// At least the room for that part of a block is kept for the section in the last block of a group.
-const PART_OF_BLOCK: usize = 4;
+/// The last block of a group reserves this part of its size for the section.
+const SECTION_PART: usize = 4;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -47,9 +47,9 @@ struct RawHead {
     groups: U32,
     track: u8,
     flags: u8,
-    /// So many blocks before `first` the last key before it begins; 0: that is not known.
+    /// Number of blocks from the last key before `first` to `first`; 0: unknown.
     before: U16,
-    /// The packet there that it begins with.
+    /// The first packet of that key in its block.
     before_packet: U32,
 }
 
@@ -80,98 +80,100 @@ const KEY_BYTES: usize = size_of::<RawKey>();
 const GROUP_BYTES: usize = size_of::<U64>();
 const _: () = assert!(HEAD_BYTES == 32 && RECORD_BYTES == 32 && KEY_BYTES == 16);
 
-/// Keys were left out, for want of room.
+/// Keys were left out, for lack of room.
 const FLAG_THINNED: u8 = 1;
 
-/// None that is the first or the last one of its block.
+/// With [`FLAG_THINNED`]: the first and the last key of each block are present.
 const FLAG_ENDS: u8 = 2;
 
-/// What a block is about.
+/// Summary of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record {
-    /// When its first packet is to be played, in nanoseconds of the recording.
+    /// When its first packet is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// When that came, in nanoseconds of the recording.
+    /// When its first packet arrived, in nanoseconds of the recording's time.
     pub arrival_ns: u64,
-    /// Frames of the track that begin in it.
+    /// Frames of the indexed track that begin in it.
     pub frames: u32,
-    /// Packets in it.
+    /// Number of packets.
     pub packets: u32,
-    /// Bytes of their bodies.
+    /// Bytes of the packets' bodies.
     pub bytes: u32,
-    /// Packets that are missing before these.
+    /// Packets that are missing before them.
     pub lost: u32,
 }
 
-/// A frame that can be decoded alone.
+/// A key frame: it can be decoded without other frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// The serial of the block that it begins in.
+    /// Serial of the block that it begins in.
     pub serial: u64,
-    /// The packet in it that it begins with.
+    /// Number of its first packet in that block.
     pub packet: u32,
-    /// The serial of the block that it ends in; `None`: behind what the section is about.
+    /// Serial of the block that it ends in; `None`: in a block after the section's.
     pub end: Option<u64>,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// When it is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// Bytes of its packets' bodies, as far as they are in what the section is about.
+    /// Bytes of its packets' bodies, as far as these are in the section's blocks.
     pub bytes: u32,
 }
 
-/// Where a frame is over.
+/// End of a frame, as far as a section tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
-    /// By the block in which the next one begins.
+pub enum FrameEnd {
+    /// At the block of this serial at the latest, in which the next frame begins.
     By(u64),
-    /// Who knows: a block is damaged before that.
-    Damaged,
-    /// Behind what the section is about.
-    Behind,
+    /// Unknown, because a block is damaged before it.
+    Unknown,
+    /// In a block after the section's.
+    AfterSection,
 }
 
-/// What a section says.
+/// A section of the index.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Index {
-    /// The serial of the block that the first record is about.
+    /// Serial of the block of the first record.
     pub first: u64,
-    /// Frames of the track in the recording before that block, as far as they are known: those of groups before it whose
-    /// sections are lost are not counted where this one is rebuilt.
+    /// Frames of the track in the recording before that block, as far as they are known: a rebuilt section
+    /// does not count groups before it whose sections are lost.
     pub frames: u64,
-    /// The track whose frames these are.
+    /// The indexed track.
     pub track: u8,
-    /// The block and the packet that the last key before these blocks begins with, if that is known.
+    /// Serial and first packet of the last key before these blocks, if they are known.
     pub before: Option<(u64, u32)>,
-    /// Of each block up to the one that the section is in; one without packets is damaged or gone.
+    /// For each block up to the one with the section; a record without packets is of a block that is damaged
+    /// or has gone.
     pub records: Vec<Record>,
-    /// In the order in which they came.
+    /// In the order in which they were recorded.
     pub keys: Vec<Key>,
-    /// Which keys these are.
+    /// Completeness of `keys`.
     pub named: Named,
-    /// When groups of the recording before this one begin, the last first, in nanoseconds of the recording.
+    /// Begin times of earlier groups of the recording, the latest first, in nanoseconds of the recording's
+    /// time.
     pub groups: Vec<u64>,
 }
 
-/// The longest section that is kept room for in a block of that size.
+/// Bytes that are reserved for the section in a block of this size.
 #[must_use]
 pub fn section_bytes_max(block_bytes: usize) -> usize {
-    block_bytes / PART_OF_BLOCK
+    block_bytes / SECTION_PART
 }
 
-/// As many keys as a section can have in a block of that size that has nothing else.
+/// Upper bound for the number of keys in a section, in a block of this size.
 #[must_use]
 pub fn keys_max(block_bytes: usize) -> usize {
     (block_bytes / KEY_BYTES).min(usize::from(u16::MAX))
 }
 
-/// Whether a block is the last of its group.
+/// True if a block is the last of its group.
 #[must_use]
 pub fn ends_group(serial: u64) -> bool {
     serial % GROUP == GROUP - 1
 }
 
 impl Index {
-    /// About how many of the last bytes of a block have to be read for another section of the recording: where that block
-    /// has as many packets as the fullest one here, and its group's blocks as many keys as these.
+    /// Estimate of the bytes at the end of a block that include another section of the recording: for a block
+    /// with as many packets as the fullest block here and a group with as many keys.
     #[must_use]
     pub fn tail_bytes_about(&self) -> u64 {
         let packets = self.records.iter().map(|record| record.packets).max();
@@ -184,13 +186,13 @@ impl Index {
             + (self.groups.len() * GROUP_BYTES) as u64
     }
 
-    /// The serial after the last block that it is about.
+    /// The serial after its last block.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.first + self.records.len() as u64
     }
 
-    /// What it says of a block; `None`: it is not about that, or the block was damaged.
+    /// The record of a block; `None` if the section is not about this block, or the block is damaged.
     #[must_use]
     pub fn record_of(&self, serial: u64) -> Option<Record> {
         let place = usize::try_from(serial.checked_sub(self.first)?).ok()?;
@@ -198,58 +200,58 @@ impl Index {
         record.filter(|record| record.packets > 0)
     }
 
-    /// When the first block that it is about begins.
+    /// Begin time of its first block.
     #[must_use]
     pub fn begins_ns(&self) -> u64 {
         self.records.first().map_or(0, |record| record.media_ns)
     }
 
-    /// The serial of the last of its blocks that begins no later than that time; the first if none does. Those that are
-    /// damaged are passed over.
+    /// Serial of the last intact block that begins at or before this time; of the first intact block if none
+    /// does.
     #[must_use]
     pub fn block_at(&self, media_ns: u64) -> u64 {
         let begun = self.records.iter();
         let begun = begun.take_while(|record| record.media_ns <= media_ns);
-        let is_there = |record: &Record| record.packets > 0;
-        let last = self.records[..begun.count()].iter().rposition(is_there);
-        let found = last.or_else(|| self.records.iter().position(is_there));
+        let is_intact = |record: &Record| record.packets > 0;
+        let last = self.records[..begun.count()].iter().rposition(is_intact);
+        let found = last.or_else(|| self.records.iter().position(is_intact));
         self.first + found.unwrap_or(0) as u64
     }
 
-    /// The same frame as one that another section names, if this one does.
+    /// The key of the same frame as a key of another section.
     #[must_use]
-    pub fn named_again(&self, key: &Key) -> Option<&Key> {
-        let is_it = |of: &&Key| (of.serial, of.packet) == (key.serial, key.packet);
-        self.keys.iter().find(is_it)
+    pub fn same_key(&self, key: &Key) -> Option<&Key> {
+        let is_same = |of: &&Key| (of.serial, of.packet) == (key.serial, key.packet);
+        self.keys.iter().find(is_same)
     }
 
-    /// What it says of the end of a frame that goes on in this block.
+    /// The end of a frame that is still open at the start of this block.
     #[must_use]
-    pub fn over_by(&self, serial: u64) -> Over {
+    pub fn frame_end_from(&self, serial: u64) -> FrameEnd {
         let blocks = self.records.iter().zip(self.first..);
         let mut from = blocks.skip_while(|(_, of)| *of < serial);
         match from.find(|(record, _)| record.frames > 0 || record.packets == 0) {
-            Some((record, _)) if record.packets == 0 => Over::Damaged,
-            Some((_, serial)) => Over::By(serial),
-            None => Over::Behind,
+            Some((record, _)) if record.packets == 0 => FrameEnd::Unknown,
+            Some((_, serial)) => FrameEnd::By(serial),
+            None => FrameEnd::AfterSection,
         }
     }
 
-    /// The frames of the track up to the end of its blocks.
+    /// Number of frames of the track up to the end of its blocks.
     fn frames_end(&self) -> u64 {
         let records = self.records.iter();
         self.frames + records.map(|of| u64::from(of.frames)).sum::<u64>()
     }
 
-    /// The block and the packet that the last key up to the end of its blocks begins with.
+    /// Serial and first packet of the last key up to the end of its blocks.
     fn last_key(&self) -> Option<(u64, u32)> {
         let last = self.keys.last().map(|key| (key.serial, key.packet));
-        // The very last one may be among those that were left out.
+        // Unless the last key of each block is present, the last key may have been left out.
         last.filter(|_| self.named != Named::Some)
             .or(self.before.filter(|_| self.keys.is_empty()))
     }
 
-    /// Takes what the section of the group before says.
+    /// Continues the section of the group before: takes over its counts, its last key and its directory.
     pub fn follow(&mut self, before: &Self) {
         self.frames = before.frames_end();
         self.before = before.last_key();
@@ -258,19 +260,19 @@ impl Index {
             .collect();
     }
 
-    /// The last key that is to be played no later than that time.
+    /// The last key at or before this time.
     #[must_use]
     pub fn key_at(&self, media_ns: u64) -> Option<&Key> {
         self.keys.iter().rev().find(|key| key.media_ns <= media_ns)
     }
 
-    /// Its bytes, at most so many; `None` if that is too little for its records. As many keys and groups are left out as
-    /// there is no room for.
+    /// Encodes the section in at most `bytes_max` bytes; `None` if there is no room for its records. Keys and
+    /// groups for which there is no room are left out.
     #[must_use]
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
         let fixed = HEAD_BYTES + self.records.len() * RECORD_BYTES;
         let room = bytes_max.checked_sub(fixed)?;
-        // Half of what is left is for each, and what one does not need is for the other.
+        // Each of the two gets half of the room, and the rest of the other's half.
         let (keys_want, groups_want) =
             (self.keys.len() * KEY_BYTES, self.groups.len() * GROUP_BYTES);
         let groups = groups_want.min(room.saturating_sub(keys_want).max(room / 2)) / GROUP_BYTES;
@@ -330,18 +332,18 @@ impl Index {
             record: U16::new(record as u16),
             end: U16::new(end.unwrap_or(u16::MAX)),
             packet: U32::new(key.packet),
-            // A block takes nothing that is further away.
+            // Exact up to the range of an `i32`, which a block's entries keep to.
             media_us: I32::new(media_us.clamp(i32::MIN.into(), i32::MAX.into()) as i32),
             bytes: U32::new(key.bytes),
         }
     }
 
-    /// What the bytes of a section say.
+    /// Parses a section.
     ///
     /// # Errors
-    /// When they are none.
+    /// When it is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
-        let impossible = FormatError::Impossible;
+        let invalid = FormatError::Impossible;
         let (head, rest) = RawHead::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
         let records = usize::from(head.records.get());
         let keys = usize::from(head.keys.get());
@@ -350,14 +352,14 @@ impl Index {
             .checked_mul(GROUP_BYTES)
             .and_then(|of| of.checked_add(records * RECORD_BYTES + keys * KEY_BYTES));
         if needed != Some(rest.len()) {
-            return Err(impossible("an index of another length"));
+            return Err(invalid("index section of another length"));
         }
         if records == 0 || records > GROUP as usize {
-            return Err(impossible("an index of too few or too many blocks"));
+            return Err(invalid("index section of too few or too many blocks"));
         }
         let first = head.first.get();
         if first.checked_add(GROUP).is_none() {
-            return Err(impossible("an index of blocks that there are not"));
+            return Err(invalid("index section with serials out of range"));
         }
         let before = match head.before.get() {
             0 => None,
@@ -386,7 +388,7 @@ impl Index {
             frames: head.frames.get(),
             track: head.track,
             before: before.map(|serial| (serial, head.before_packet.get())),
-            keys: keys.ok_or(impossible("a key frame of no block"))?,
+            keys: keys.ok_or(invalid("key frame of a block outside of the index section"))?,
             records,
             named: match (head.flags & FLAG_THINNED, head.flags & FLAG_ENDS) {
                 (0, _) => Named::All,

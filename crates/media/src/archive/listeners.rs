@@ -1,19 +1,20 @@
-//! Who is told of what is written.
+//! Notification of players about new blocks and the end of a recording.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use engine::event::EventFd;
 
-/// Events that are signalled as long as somebody keeps them.
+/// Events that are signalled as long as they have another owner.
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Vec<Weak<EventFd>>);
 
 impl Listeners {
-    /// One more. Where nothing is written nobody else looks who has gone.
+    /// Adds an event. Events without another owner are dropped here, not in [`tell`](Self::tell), which is
+    /// not called while nothing is recorded.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// When the process has no free file descriptor.
     pub(super) fn add(&mut self) -> io::Result<Arc<EventFd>> {
         let event = Arc::new(EventFd::new()?);
         self.0.retain(|of| of.strong_count() > 0);
@@ -21,7 +22,7 @@ impl Listeners {
         Ok(event)
     }
 
-    /// Signals all that are kept.
+    /// Signals all events that have another owner.
     pub(super) fn tell(&self) {
         for event in self.0.iter().filter_map(Weak::upgrade) {
             event.signal();
@@ -34,15 +35,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_is_told_and_who_has_gone_is_forgotten() {
+    fn listeners_are_signalled_until_they_are_dropped() {
         let mut listeners = Listeners::default();
-        let kept = listeners.add().unwrap();
+        let listener = listeners.add().unwrap();
         for _ in 0..1_000 {
             drop(listeners.add().unwrap());
         }
         assert_eq!(listeners.0.len(), 2);
-        assert!(!kept.drain());
+        assert!(!listener.drain());
         listeners.tell();
-        assert!(kept.drain());
+        assert!(listener.drain());
     }
 }

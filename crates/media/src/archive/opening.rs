@@ -1,61 +1,63 @@
-//! A volume becomes an archive, or is found to be one.
+//! Opening an archive, and making one of a blank volume.
 
 use super::*;
 
-/// What was in an archive when it was opened last.
+/// Contents of an archive when it was opened.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct ArchiveContents {
     recordings: Arc<[Recording]>,
-    /// The serial of its newest block.
+    /// Serial of the newest block.
     newest: Option<u64>,
 }
 
 impl Archive {
-    /// What is in it, for who opens it again.
-    pub(crate) fn before(&self) -> Before {
+    /// The contents, which save a search when the archive is opened again.
+    pub(crate) fn contents(&self) -> ArchiveContents {
         let state = self.state();
-        Before {
+        ArchiveContents {
             recordings: state.recordings.as_slice().into(),
             newest: state.next.checked_sub(1),
         }
     }
 
-    /// Whether a volume is one for recordings, whatever has become of them.
+    /// True if a volume begins with an archive's header, even a damaged one or one of a later version.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn is_in(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
-        let bytes = Self::head(client, volume)?;
+    pub fn is_archive(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
+        let bytes = Self::read_header(client, volume)?;
         Ok(!matches!(Header::parse(&bytes), Err(FormatError::NotOne)))
     }
 
-    /// What a volume begins with.
-    pub(super) fn head(
+    /// The first bytes of a volume.
+    pub(super) fn read_header(
         client: &Client,
         volume: &Volume,
     ) -> Result<[u8; HEADER_BYTES], ArchiveError> {
         let mut bytes = [0; HEADER_BYTES];
-        Self::read_head(client, volume, &mut bytes)?;
+        Self::read_start(client, volume, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Of a volume that has less there are zeros behind its end, so that it is not taken for an archive.
-    fn read_head(client: &Client, volume: &Volume, to: &mut [u8]) -> Result<(), ArchiveError> {
+    /// Fills `to` from the start of the volume. What is behind the end of a smaller volume stays as it is.
+    fn read_start(client: &Client, volume: &Volume, to: &mut [u8]) -> Result<(), ArchiveError> {
         let (size, alignment) = (volume.size().get(), volume.alignment().get());
         let whole = usize::try_from(size - size % alignment).unwrap_or(usize::MAX);
-        let there = to.len().min(whole);
-        let read = client.read_at(volume, Bytes::ZERO, &mut to[..there]);
+        let available = to.len().min(whole);
+        let read = client.read_at(volume, Bytes::ZERO, &mut to[..available]);
         read.map_err(|error| ArchiveError::Io {
             volume: volume.name().to_owned(),
             error,
         })
     }
 
-    /// Whether nothing was written to a volume, or what was is discarded. Zeros in its first chunk, which is what is told
-    /// of at least, are nothing: they may be what a crash has left of an archive that was being made.
+    /// True if nothing is written in a volume. Zeros in its first chunk count as nothing written: a crash may
+    /// have left them while an archive was being made, and a chunk is the smallest unit that the pool's bits
+    /// describe.
     fn is_blank(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
         let size = volume.size().get();
-        // More than this is no whole volume, or more than a chunk at its beginning.
+        // The volume is one run of the same state, or a written run and then a hole; anything else is not
+        // blank.
         let runs = volume.block_status(0..size, 2);
         let written = match &runs[..] {
             [all] if all.bytes.end == size => (!all.hole).then_some(&all.bytes),
@@ -69,26 +71,27 @@ impl Archive {
             return Ok(false);
         }
         let mut bytes = vec![0; written.end as usize];
-        Self::read_head(client, volume, &mut bytes)?;
+        Self::read_start(client, volume, &mut bytes)?;
         Ok(bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// What has been recorded in a volume.
+    /// Opens the archive in a volume.
     ///
     /// # Errors
-    /// When that is nothing, or something else.
+    /// When the volume is blank or has other content.
     pub fn open(client: &Client, volume: Arc<Volume>) -> Result<Self, ArchiveError> {
-        Self::open_again(client, volume, |_| Before::default())
+        Self::open_cached(client, volume, |_| ArchiveContents::default())
     }
 
-    /// The same, of which it may be known what was there before, which is not looked for again.
-    pub(crate) fn open_again(
+    /// As [`open`](Self::open); `cached` returns the contents of an earlier opening that apply to the
+    /// retention record.
+    pub(crate) fn open_cached(
         client: &Client,
         volume: Arc<Volume>,
-        known: impl FnOnce(&RetentionRecord) -> Before,
+        cached: impl FnOnce(&RetentionRecord) -> ArchiveContents,
     ) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
-        let bytes = Self::head(client, &volume)?;
+        let bytes = Self::read_header(client, &volume)?;
         let header = match Header::parse(&bytes) {
             Ok(header) => header,
             Err(FormatError::NotOne) if Self::is_blank(client, &volume)? => {
@@ -108,8 +111,8 @@ impl Archive {
             header,
             geometry: Geometry::new(header.blocks),
         };
-        let (kept, is_ring_twice) = reader.kept()?;
-        let geometry = kept.geometry.unwrap_or(reader.geometry);
+        let (record, is_geometry_in_both_copies) = reader.retention_record()?;
+        let geometry = record.geometry.unwrap_or(reader.geometry);
         let blocks = geometry.blocks.checked_add(1);
         let needed = blocks.and_then(|blocks| blocks.checked_mul(header.block_bytes));
         let needed = Bytes(needed.unwrap_or(u64::MAX));
@@ -123,22 +126,23 @@ impl Archive {
         let reader = Reader { geometry, ..reader };
         let serial_in = |place: u64| {
             let found = reader.trailer_in(place)?.map(|of| of.serial);
-            Ok(found.or_else(|| kept.gone.in_place(place, &geometry)))
+            Ok(found.or_else(|| record.gone.last_in_place(place, &geometry)))
         };
-        let known = known(&kept);
-        let newest = newest(&geometry, known.newest, serial_in)?;
-        let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
+        let cached = cached(&record);
+        let newest = find_newest(&geometry, cached.newest, serial_in)?;
+        let next = newest.map_or(0, |newest| newest + 1).max(record.gone.end());
         let trailer_in = |place| reader.trailer_in(place);
-        let recordings = recordings(next, &geometry, &kept.gone, &known.recordings, trailer_in)?;
-        let archive = Self::new(volume, header, kept, next, recordings);
-        archive.state().is_ring_twice = is_ring_twice;
+        let (deleted, before) = (&record.gone, &cached.recordings);
+        let recordings = find_recordings(next, &geometry, deleted, before, trailer_in)?;
+        let archive = Self::new(volume, header, record, next, recordings);
+        archive.state().is_geometry_in_both_copies = is_geometry_in_both_copies;
         Ok(archive)
     }
 
     fn new(
         volume: Arc<Volume>,
         header: Header,
-        kept: RetentionRecord,
+        record: RetentionRecord,
         next: u64,
         recordings: Vec<Recording>,
     ) -> Self {
@@ -147,61 +151,61 @@ impl Archive {
             recordings,
             is_recorded: false,
             number: 0,
-            last_number: kept.last_number,
-            gone: kept.gone.clone(),
-            is_ring_twice: true,
-            geometry: kept.geometry.unwrap_or(Geometry::new(header.blocks)),
-            begun: None,
+            last_number: record.last_number,
+            deleted: record.gone.clone(),
+            is_geometry_in_both_copies: true,
+            geometry: record.geometry.unwrap_or(Geometry::new(header.blocks)),
+            last_begin: None,
             recorder: None,
-            look_at: None,
-            most: blocks_of(kept.keep, &header),
+            check_at: None,
+            blocks_max: blocks_max(record.keep, &header),
             sections: Sections::default(),
             so_far: VecDeque::new(),
-            known: HashMap::new(),
+            caches: HashMap::new(),
             listeners: Listeners::default(),
         };
         Self {
             volume,
             header,
             state: Mutex::new(state),
-            kept: Mutex::new(kept),
+            retention_record: Mutex::new(record),
             writer: Mutex::new(Writer {
                 next,
-                is_looked_at: false,
+                is_check_pending: false,
                 pending: None,
             }),
             settled: Condvar::new(),
             resizing: Mutex::default(),
-            looks: None,
+            schedule: None,
             reads: AtomicU64::new(0),
         }
     }
 
-    /// The same, which makes a blank volume one with blocks of this size.
+    /// As [`open`](Self::open), but a blank volume becomes an archive with blocks of this size.
     ///
     /// # Errors
-    /// When it holds something else, or has no room.
+    /// When the volume has other content or is too small.
     pub fn open_or_create(
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,
     ) -> Result<Self, ArchiveError> {
-        Self::open_or_create_again(client, volume, block, |_| Before::default())
+        Self::open_or_create_cached(client, volume, block, |_| ArchiveContents::default())
     }
 
-    /// The same, of which it may be known what was there before.
-    pub(crate) fn open_or_create_again(
+    /// As [`open_or_create`](Self::open_or_create), with `cached` as of [`open_cached`](Self::open_cached).
+    pub(crate) fn open_or_create_cached(
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,
-        known: impl FnOnce(&RetentionRecord) -> Before,
+        cached: impl FnOnce(&RetentionRecord) -> ArchiveContents,
     ) -> Result<Self, ArchiveError> {
-        match Self::open_again(client, Arc::clone(&volume), known) {
+        match Self::open_cached(client, Arc::clone(&volume), cached) {
             Err(ArchiveError::Empty(_)) => {}
             other => return other,
         }
         debug_assert!(BLOCK_BYTES.contains(&block.get()) && block.get().is_power_of_two());
-        let blocks = even(&volume, volume.size().get() / block.get(), block.get());
+        let blocks = balanced(&volume, volume.size().get() / block.get(), block.get());
         if blocks < BLOCKS_MIN {
             return Err(ArchiveError::Small {
                 volume: volume.name().to_owned(),
@@ -210,7 +214,7 @@ impl Archive {
             });
         }
         let mut archive = [0; 16];
-        // A number that nobody else has: without one, what was there before could be taken for its blocks.
+        // Random: blocks that an earlier archive left on the volume must not count.
         let random = rustix::rand::getrandom(&mut archive, rustix::rand::GetRandomFlags::empty());
         debug_assert_eq!(random, Ok(16));
         let header = Header {
@@ -225,10 +229,10 @@ impl Archive {
         let written = client.write_at(&volume, Bytes::ZERO, &header.encode());
         written.map_err(failed)?;
         client.flush(&volume).map_err(failed)?;
-        let kept = RetentionRecord {
+        let record = RetentionRecord {
             archive,
             ..RetentionRecord::default()
         };
-        Ok(Self::new(volume, header, kept, 0, Vec::new()))
+        Ok(Self::new(volume, header, record, 0, Vec::new()))
     }
 }

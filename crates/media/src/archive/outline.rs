@@ -1,9 +1,10 @@
-//! Where in a recording a time is: when its groups begin, which makes its outline, and the section of one of them.
+//! Finding times in a recording: when its groups begin, and which section of the index is about a time.
 //!
-//! When a group begins is said by the sections behind it, so the newest one is read first, and then all of it is known.
-//! Where that one is lost the one before it is asked, and of a group that none tells of the trailer of its first block
-//! does, when that is looked for. What is known of a recording as a whole is kept as long as the recording is there, apart
-//! from the sections: who seeks needs the one section that a time is in, however many have been read since.
+//! Each section has the begin times of the groups before it, so the newest section has nearly all of them and
+//! is read first. If it is lost, the section before it is read. The begin time of a group that no section
+//! names is read from the trailer of its first block when it is needed. What has been read of a recording as
+//! a whole is cached as long as the recording exists, apart from the sections: a seek then reads only the
+//! section of its time, however many other sections have been read since.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -11,120 +12,125 @@ use std::ops::Range;
 use super::*;
 use crate::archive::index::{Key, Named, Record};
 
-/// A group of blocks of a recording, which one section of the index is about.
+/// A group of blocks of a recording; one section of the index is about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// The serial of its first block that is there.
+    /// Serial of its first remaining block.
     pub first: u64,
-    /// The serial after its last.
+    /// Serial after its last block.
     pub end: u64,
-    /// When it begins, in nanoseconds of the recording.
+    /// Begin time, in nanoseconds of the recording's time.
     pub begins_ns: u64,
 }
 
-/// What is said of the blocks between two times of a recording.
+/// Index entries of the blocks between two times of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Window {
-    /// The blocks, from the one that is shown at the first time on.
+    /// Serials and records of the blocks, from the block that has the start time.
     pub records: Vec<(u64, Record)>,
-    /// Frames that can be decoded alone, from the one before the first time on as far as that is in these blocks' groups.
+    /// Key frames from the last one at or before the start time, if it is in the group of these blocks.
     pub keys: Vec<Key>,
-    /// The track whose frames these are.
+    /// Track of the key frames.
     pub track: u8,
-    /// Whether keys are missing between these.
+    /// True if a section left keys out.
     pub is_thinned: bool,
-    /// Groups of which blocks are not known.
+    /// Number of groups with blocks that are damaged or have no record.
     pub missing: u64,
 }
 
-/// Of fewer recordings what is known is kept also when they are not there any more.
-const KNOWN_MIN: usize = 64;
+/// Caches of deleted recordings are dropped only when there are more than this many.
+const CACHES_MIN: usize = 64;
 
-/// When a group begins.
+/// Begin time of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Begin {
+enum GroupStart {
     At(u64),
-    /// Its first blocks are damaged.
+    /// The first blocks of the group are damaged.
     Damaged,
 }
 
-/// What is known of a recording as a whole: two numbers for each group of its blocks that is there.
+/// Cached values of a recording as a whole: about 32 bytes for each remaining group.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    /// When its groups begin, by their numbers, as far as that has been looked at.
-    begins: BTreeMap<u64, Begin>,
-    /// Of these a section has told.
-    told: Range<u64>,
-    /// A serial, and when the recording begins if that is its first.
-    begun: Option<(u64, u64)>,
-    /// A serial, and when the recording ends if its blocks end before that.
-    ended: Option<(u64, u64)>,
-    /// The track whose frames are in its index.
+pub(super) struct RecordingCache {
+    /// Begin times by the number of the group, as far as they have been read.
+    starts: BTreeMap<u64, GroupStart>,
+    /// Groups whose start a section has named.
+    named: Range<u64>,
+    /// Begin time of the recording while its first block has this serial: (serial, time).
+    begin: Option<(u64, u64)>,
+    /// End time of the recording while its blocks end before this serial: (serial, time).
+    end: Option<(u64, u64)>,
+    /// The track of the keys in its index.
     pub(super) track: Option<u8>,
-    /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some
-    /// more; and about how many blocks the section is that is about most of those that are known and had room for all.
-    pub(super) tail: (u64, usize),
+    /// Bytes to read at the end of a block for its section: the most that a known section needed, and an
+    /// eighth more.
+    pub(super) tail_bytes: u64,
+    /// Blocks of the longest known section that left no keys out. Short sections predict the length of others badly.
+    pub(super) section_blocks_max: usize,
 }
 
 impl State {
-    /// What is known of a recording, to be added to.
-    pub(super) fn known(&mut self, number: u64) -> &mut Known {
-        // Now and then those go that are not there any more.
-        let count = self.known.len();
-        if count >= KNOWN_MIN && count.is_power_of_two() && !self.known.contains_key(&number) {
-            let oldest = self.gone.after(self.oldest());
-            let there = self.recordings.iter().filter(|of| of.end > oldest);
-            let there: HashSet<u64> = there.map(|of| of.number).collect();
-            self.known.retain(|of, _| there.contains(of));
+    /// The cache of a recording.
+    pub(super) fn cache(&mut self, number: u64) -> &mut RecordingCache {
+        // Drops the caches of deleted recordings whenever the count reaches a power of two.
+        let count = self.caches.len();
+        if count >= CACHES_MIN && count.is_power_of_two() && !self.caches.contains_key(&number) {
+            let oldest = self.deleted.first_kept(self.oldest());
+            let remaining = self.recordings.iter().filter(|of| of.end > oldest);
+            let remaining: HashSet<u64> = remaining.map(|of| of.number).collect();
+            self.caches.retain(|of, _| remaining.contains(of));
         }
-        self.known.entry(number).or_default()
+        self.caches.entry(number).or_default()
     }
 
-    /// Notes what a section says of its group of blocks, or of a part of it.
-    pub(super) fn learn_group(&mut self, number: u64, section: &Index) {
-        let known = self.known(number);
-        known.track = Some(section.track);
-        let about = section.tail_bytes_about();
-        let (bytes, blocks) = known.tail;
-        // One that had too little room does not tell what others have in more.
-        let telling = match section.named {
+    /// Caches what a section, complete or in the making, says of its group.
+    pub(super) fn note_group(&mut self, number: u64, section: &Index) {
+        let cache = self.cache(number);
+        cache.track = Some(section.track);
+        let tail_bytes = section.tail_bytes_about();
+        // A section that left keys out was limited by its room, so it does not predict the length of others.
+        let blocks = match section.named {
             Named::All => section.records.len(),
             Named::EndsOfBlocks | Named::Some => 1,
         };
-        known.tail = (bytes.max(about + about / 8), blocks.max(telling));
+        cache.tail_bytes = cache.tail_bytes.max(tail_bytes + tail_bytes / 8);
+        cache.section_blocks_max = cache.section_blocks_max.max(blocks);
         let group = section.first / GROUP;
-        known.begins.insert(group, Begin::At(section.begins_ns()));
+        cache
+            .starts
+            .insert(group, GroupStart::At(section.begins_ns()));
     }
 
-    /// Notes what a section says of its recording.
-    pub(super) fn learn(&mut self, number: u64, section: &Index) {
-        self.learn_group(number, section);
+    /// Caches what a section says of its group and of the groups before.
+    pub(super) fn note_section(&mut self, number: u64, section: &Index) {
+        self.note_group(number, section);
         let oldest = self.oldest() / GROUP;
         let group = section.first / GROUP;
-        let known = self.known(number);
-        let told = group
+        let cache = self.cache(number);
+        let named = group
             .saturating_sub(section.groups.len() as u64)
             .max(oldest)..group;
-        // Sections say of most groups what others have said.
-        let is_told = known.told.start <= told.start && told.end <= known.told.end;
-        if !is_told {
-            let begins = section.groups.iter().map(|begin| Begin::At(*begin));
-            known.begins.extend(told.clone().rev().zip(begins));
-            known.told = told;
+        // Usually an earlier section has named the same groups.
+        let is_known = cache.named.start <= named.start && named.end <= cache.named.end;
+        if !is_known {
+            let starts = section.groups.iter().map(|begin| GroupStart::At(*begin));
+            cache.starts.extend(named.clone().rev().zip(starts));
+            cache.named = named;
         }
-        if known.told.end == group {
-            known.told.end += 1;
+        if cache.named.end == group {
+            cache.named.end += 1;
         }
-        // What was overwritten is asked for no more.
-        let is_old = |known: &Known| known.begins.keys().next().is_some_and(|of| *of < oldest);
-        while is_old(known) {
-            known.begins.pop_first();
+        // Groups that were overwritten are not needed.
+        let has_old =
+            |cache: &RecordingCache| cache.starts.keys().next().is_some_and(|of| *of < oldest);
+        while has_old(cache) {
+            cache.starts.pop_first();
         }
     }
 }
 
 impl Archive {
-    /// When a recording begins, and when it ends at this moment, in nanoseconds of its time.
+    /// Begin of the remaining part of a recording and its end so far, in nanoseconds of the recording's time.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -137,27 +143,27 @@ impl Archive {
         Ok(begins..self.ends(client, recording)?.unwrap_or(begins))
     }
 
-    /// When a recording begins, as far as it is there.
+    /// Begin of the remaining part of a recording, in nanoseconds of the recording's time.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn begins(&self, client: &Client, recording: &Recording) -> Result<u64, ArchiveError> {
-        let begun = self.state().known(recording.number).begun;
-        if let Some((_, begins)) = begun.filter(|(of, _)| *of == recording.first) {
+        let cached = self.state().cache(recording.number).begin;
+        if let Some((_, begins)) = cached.filter(|(of, _)| *of == recording.first) {
             return Ok(begins);
         }
         let serials = recording.first..recording.end;
         let Some(begins) = self.first_begin(client, recording, serials)? else {
             return Ok(0);
         };
-        self.state().known(recording.number).begun = Some((recording.first, begins));
+        self.state().cache(recording.number).begin = Some((recording.first, begins));
         Ok(begins)
     }
 
-    /// When the last packet is to be played; `None`: the last blocks are damaged.
+    /// Media time of the last packet; `None` if the last blocks are damaged.
     fn ends(&self, client: &Client, recording: &Recording) -> Result<Option<u64>, ArchiveError> {
-        let ended = self.state().known(recording.number).ended;
-        if let Some((_, ends)) = ended.filter(|(of, _)| *of == recording.end) {
+        let cached = self.state().cache(recording.number).end;
+        if let Some((_, ends)) = cached.filter(|(of, _)| *of == recording.end) {
             return Ok(Some(ends));
         }
         let serials = (recording.first..recording.end).rev();
@@ -168,14 +174,14 @@ impl Archive {
             };
             let packets = (0..block.len()).filter_map(|number| block.packet(number));
             if let Some(ends) = packets.map(|(entry, _)| entry.media_ns).max() {
-                self.state().known(recording.number).ended = Some((recording.end, ends));
+                self.state().cache(recording.number).end = Some((recording.end, ends));
                 return Ok(Some(ends));
             }
         }
         Ok(None)
     }
 
-    /// When the first of these blocks begins that is not damaged, if that is among the first of them.
+    /// Begin time of the first intact block among the first [`LOOK_BEHIND`] of `serials`.
     fn first_begin(
         &self,
         client: &Client,
@@ -191,69 +197,74 @@ impl Archive {
         Ok(None)
     }
 
-    /// Reads the newest section that is there of a recording, or the one before it, if nothing has told of its groups.
-    fn ask_newest(&self, client: &Client, recording: &Recording) -> Result<(), ArchiveError> {
+    /// Reads the newest section of a recording, or the one before it, unless one of them is cached.
+    fn read_newest_section(
+        &self,
+        client: &Client,
+        recording: &Recording,
+    ) -> Result<(), ArchiveError> {
         let groups = recording.groups();
         for group in groups.rev().take(2) {
-            let serial = recording.last_of(group);
+            let serial = recording.last_serial_of(group);
             if !index::ends_group(serial) && self.goes_on(recording) {
                 continue;
             }
             let mut state = self.state();
-            if state.known(recording.number).begins.contains_key(&group) {
+            if state.cache(recording.number).starts.contains_key(&group) {
                 return Ok(());
             }
             drop(state);
-            if self.written(client, recording, serial)?.is_some() {
+            if self.stored_section(client, recording, serial)?.is_some() {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// When a group of a recording begins; `None`: its first blocks are damaged.
+    /// Begin time of a group of a recording; `None` if its first blocks are damaged.
     fn group_begins(
         &self,
         client: &Client,
         recording: &Recording,
         group: u64,
     ) -> Result<Option<u64>, ArchiveError> {
-        let known = self
+        let cached = self
             .state()
-            .known(recording.number)
-            .begins
+            .cache(recording.number)
+            .starts
             .get(&group)
             .copied();
-        let begin = match known {
-            Some(begin) => begin,
+        let start = match cached {
+            Some(start) => start,
             None => {
                 let serials = recording.serials_of(group);
                 let found = self.first_begin(client, recording, serials)?;
-                let begin = found.map_or(Begin::Damaged, Begin::At);
+                let start = found.map_or(GroupStart::Damaged, GroupStart::At);
                 let mut state = self.state();
-                state.known(recording.number).begins.insert(group, begin);
-                begin
+                state.cache(recording.number).starts.insert(group, start);
+                start
             }
         };
-        Ok(match begin {
-            Begin::At(begins) => Some(begins),
-            Begin::Damaged => None,
+        Ok(match start {
+            GroupStart::At(begins) => Some(begins),
+            GroupStart::Damaged => None,
         })
     }
 
-    /// The number of the last group of a recording that begins no later than this time of its; of its first if none does.
+    /// Number of the last group of a recording that begins at or before this time; of its first group if none
+    /// does.
     fn group_at(
         &self,
         client: &Client,
         recording: &Recording,
         media_ns: u64,
     ) -> Result<u64, ArchiveError> {
-        self.ask_newest(client, recording)?;
+        self.read_newest_section(client, recording)?;
         let groups = recording.groups();
         let (mut from, mut to) = (groups.start, groups.end);
         while from + 1 < to {
             let middle = from + (to - from) / 2;
-            // One that is damaged counts as later: what is before it is played then.
+            // A damaged group counts as later, so that playing begins before it.
             let begins = self.group_begins(client, recording, middle)?;
             match begins.is_some_and(|begins| begins <= media_ns) {
                 true => from = middle,
@@ -263,8 +274,8 @@ impl Archive {
         Ok(from)
     }
 
-    /// The section of the index that is about this time of a recording; `None`: it is being recorded, or all of it is
-    /// damaged.
+    /// The section of the index that is about this time of a recording; `None` if it is being recorded or all
+    /// of its blocks are damaged.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -278,10 +289,10 @@ impl Archive {
             return Ok(None);
         }
         let group = self.group_at(client, recording, media_ns)?;
-        self.section(client, recording, recording.last_of(group))
+        self.section(client, recording, recording.last_serial_of(group))
     }
 
-    /// The serial of the last block of a recording that begins no later than this time of its; of its first if none
+    /// Serial of the last block of a recording that begins at or before this time; of its first block if none
     /// does.
     ///
     /// # Errors
@@ -314,8 +325,8 @@ impl Archive {
         Ok(from)
     }
 
-    /// When each group of a recording begins, in order. The newest section names those before it, so a day is a read or
-    /// two. Where sections are lost it is one more for each group that none tells of.
+    /// Begin times of all groups of a recording, in order. The newest section names those before it, so this
+    /// takes one or two reads, and one more for each group that no section names.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -327,15 +338,15 @@ impl Archive {
         if recording.end <= recording.first {
             return Ok(Vec::new());
         }
-        self.ask_newest(client, recording)?;
+        self.read_newest_section(client, recording)?;
         let numbers = recording.groups();
         for group in numbers.clone().rev() {
             let mut state = self.state();
-            let is_known = state.known(recording.number).begins.contains_key(&group);
+            let is_known = state.cache(recording.number).starts.contains_key(&group);
             drop(state);
-            let serial = recording.last_of(group);
+            let serial = recording.last_serial_of(group);
             if !is_known && (index::ends_group(serial) || !self.goes_on(recording)) {
-                self.written(client, recording, serial)?;
+                self.stored_section(client, recording, serial)?;
             }
         }
         let mut groups = Vec::new();
@@ -343,7 +354,7 @@ impl Archive {
         for group in numbers {
             let serials = recording.serials_of(group);
             let begins = match !serials.start.is_multiple_of(GROUP) && groups.is_empty() {
-                // Of the oldest the beginning may be overwritten.
+                // The begin of the oldest group may be overwritten.
                 true => Some(self.begins(client, recording)?),
                 false => self.group_begins(client, recording, group)?,
             };
@@ -357,8 +368,8 @@ impl Archive {
         Ok(groups)
     }
 
-    /// What the sections of these groups say, one after another as they are in the outline, of the time from `times.start`
-    /// to `times.end`.
+    /// The records and keys of these groups of the outline between `times.start` and `times.end`, in
+    /// nanoseconds of the recording's time.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -401,7 +412,7 @@ impl Archive {
 }
 
 impl Recording {
-    /// The numbers of the groups that its blocks are in.
+    /// Numbers of the groups that its blocks are in.
     fn groups(&self) -> Range<u64> {
         self.first / GROUP..self.end.div_ceil(GROUP)
     }
@@ -411,13 +422,13 @@ impl Recording {
         (group * GROUP).max(self.first)..((group + 1) * GROUP).min(self.end)
     }
 
-    /// The last of these, which has the section that is about them.
-    pub(super) fn last_of(&self, group: u64) -> u64 {
+    /// The last of its blocks in a group, which has the section about them.
+    pub(super) fn last_serial_of(&self, group: u64) -> u64 {
         self.serials_of(group).end.saturating_sub(1)
     }
 }
 
-/// The groups of an outline that a time is in.
+/// The groups of an outline that overlap a range of times.
 #[must_use]
 pub fn groups_in<'a>(groups: &'a [Group], times: &Range<u64>) -> &'a [Group] {
     let begun = groups.partition_point(|of| of.begins_ns <= times.start);

@@ -1,10 +1,10 @@
-//! Blocks that are read without a deadline.
+//! Reads of blocks without a deadline.
 
-use super::sections::section_of;
+use super::sections::parse_section;
 use super::*;
 
 impl Archive {
-    /// A block of it, read without a deadline; `None`: it is not there any more, or damaged.
+    /// Reads a block; `None` if it is damaged or has gone.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -21,48 +21,54 @@ impl Archive {
         let size = self.header.block_bytes;
         let mut bytes = vec![0; size as usize];
         if let Err(error) = reader.read((place + 1) * size, &mut bytes) {
-            return self.unless_cut(&reader, error);
+            return self.none_if_resized(&reader, error);
         }
-        Ok(self.looked_at(&bytes, serial).then_some(bytes))
+        Ok(self.verify_block(&bytes, serial).then_some(bytes))
     }
 
-    /// The same into one of the buffers of the stream that is to play it, where it stays.
+    /// Reads a block into a buffer of the stream that is to play it, so that it need not be copied; `None` if
+    /// it is damaged or has gone.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_for(&self, stream: &Stream, serial: u64) -> Result<Option<Buffer>, ArchiveError> {
+    pub fn read_block_for(
+        &self,
+        stream: &Stream,
+        serial: u64,
+    ) -> Result<Option<Buffer>, ArchiveError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let reader = self.reader(stream.client());
         let Some(place) = reader.geometry.place(serial) else {
             return Ok(None);
         };
         let size = self.header.block_bytes;
-        let buffer = match reader.read_whole((place + 1) * size, size) {
+        let buffer = match reader.read_buffer((place + 1) * size, size) {
             Ok(buffer) => buffer,
-            Err(error) => return self.unless_cut(&reader, error),
+            Err(error) => return self.none_if_resized(&reader, error),
         };
-        let looked_at = buffer.with(|bytes| self.looked_at(bytes, serial));
-        let is_it = looked_at.map_err(|error| reader.failed(error.into()))?;
-        Ok(is_it.then_some(buffer))
+        let verified = buffer.with(|bytes| self.verify_block(bytes, serial));
+        let is_right = verified.map_err(|error| reader.failed(error.into()))?;
+        Ok(is_right.then_some(buffer))
     }
 
-    /// Whether bytes that were read are the block of this serial, whose section is kept then.
-    fn looked_at(&self, bytes: &[u8], serial: u64) -> bool {
+    /// Returns true if the bytes are the intact block of this serial. Caches its section of the index.
+    fn verify_block(&self, bytes: &[u8], serial: u64) -> bool {
         let block = Block::parse(bytes).ok();
         let Some(block) = block.filter(|block| self.is_of(&block.trailer, serial)) else {
             return false;
         };
-        if let Ok(section) = section_of(block.index(), serial) {
+        if let Ok(section) = parse_section(block.index(), serial) {
             self.keep(block.trailer.recording, serial, Some(Arc::new(section)));
         }
         true
     }
 
-    /// What a block says that was read [for a stream](Self::read_for).
+    /// Calls `reader` with the block in a buffer of [`read_block_for`](Self::read_block_for); `None` if the
+    /// block is damaged.
     ///
     /// # Errors
-    /// When its memory was taken back.
-    pub fn look_into<R>(
+    /// When the buffer's memory was taken back.
+    pub fn with_block<R>(
         &self,
         buffer: &Buffer,
         reader: impl FnOnce(&Block<'_>) -> R,
@@ -74,7 +80,7 @@ impl Archive {
         })
     }
 
-    /// Whether a block that was read is the one of this serial.
+    /// True if a block that was read has this serial and belongs to this archive.
     #[must_use]
     pub fn is_of(&self, trailer: &Trailer, serial: u64) -> bool {
         trailer.archive == self.header.archive && trailer.serial == serial
@@ -89,9 +95,9 @@ impl Archive {
         }
     }
 
-    /// A place that could not be read has nothing that counts if the ring has become another one meanwhile: the volume
-    /// may be shorter.
-    pub(super) fn unless_cut<T>(
+    /// A read fails in place of finding nothing if the volume was shrunk after its place was computed: such a
+    /// block has gone.
+    pub(super) fn none_if_resized<T>(
         &self,
         reader: &Reader<'_>,
         error: ArchiveError,
@@ -102,13 +108,13 @@ impl Archive {
         }
     }
 
-    /// How often it was read without a deadline.
+    /// Number of reads without a deadline so far.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// What the trailer of a block says; `None`: it is not there any more, or damaged.
+    /// Reads the trailer of a block; `None` if it is damaged or has gone.
     pub(crate) fn trailer(
         &self,
         client: &Client,
@@ -121,7 +127,7 @@ impl Archive {
         };
         match reader.trailer_in(place) {
             Ok(found) => Ok(found.filter(|of| of.serial == serial)),
-            Err(error) => self.unless_cut(&reader, error),
+            Err(error) => self.none_if_resized(&reader, error),
         }
     }
 }

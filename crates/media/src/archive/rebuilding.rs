@@ -1,40 +1,42 @@
-//! A section of the index that is lost is made again from the blocks that it is about, as a crash leaves them.
+//! Rebuilding a section of the index that is lost, as after a crash, from the blocks that it is about.
 //!
-//! The entries of a block say of each packet what the recorder noted of it, so the same [`Indexer`] makes the same section
-//! of them. Of a block no more is read than its entries, as best effort: 64 reads for a group, and 64 more where its
-//! packets are small. The result is kept as sections that were read are, and no longer.
+//! The entries of a block have what the recorder noted of each packet, so the same [`Indexer`] makes the same
+//! section from them. Only the entries of each block are read, as best effort: 64 reads for a group, and 64
+//! more where packets are small. The result is cached like sections that were read.
 //!
-//! # Why it is not written
+//! # Why the result is not written
 //!
-//! It would go into a block that is there and whole, and whose packets nobody else has. While that is written again it may
-//! be torn, and then a minute of a camera is lost for what can be made again at any time.
+//! It would be written into an intact block whose packets exist nowhere else. A torn write would lose a
+//! minute of a camera for what can be rebuilt at any time.
 //!
 //! # Damaged blocks
 //!
-//! They are passed over. A block that was being written when power failed is found by its checksum, so those that may have
-//! been, the last ones of a recording that was not ended, are read whole. Of others the trailer is checked, and that the
-//! entries belong together.
+//! They are skipped. A torn block is detected by the checksum of the whole block, so the blocks that a crash
+//! may have torn, the last ones of a recording that did not end properly, are read whole. Of other blocks,
+//! the trailer's checksum and the consistency of the entries are verified.
 //!
-//! # Deliberately absent
+//! # Limits
 //!
-//! Frames and groups before the group, if the section before it is lost as well: the [outline](super::outline) knows when
-//! groups begin.
+//! If the section before it is lost as well, a rebuilt section does not count earlier frames and does not
+//! name earlier groups. The [outline](super::outline) finds those groups in another way.
 
 use super::*;
-use crate::archive::archives::DESCRIBED_WITHIN;
+use crate::archive::archives::DESCRIPTION_BLOCKS_MAX;
 use crate::archive::block::Entry;
 use crate::archive::index::{Indexer, keys_max};
 use crate::sdp::Description;
 
-/// The packets of a block, and how long their bodies are; whether the recording was ended with it.
+/// The entries and body lengths of a block's packets.
 pub(super) struct Packets {
     pub(super) packets: Vec<(Entry, usize)>,
+    /// True if the recording ended properly with this block.
     is_last: bool,
 }
 
 impl Archive {
-    /// The section about the blocks of a recording in a group up to the last one; `None`: none of them is to be read.
-    pub(super) fn rebuilt(
+    /// Rebuilds the section about a group's blocks of a recording, of which `last` is the last one; `None` if
+    /// none of them can be read.
+    pub(super) fn rebuild_section(
         &self,
         client: &Client,
         recording: &Recording,
@@ -50,17 +52,17 @@ impl Archive {
         let (mut is_any, mut is_last) = (false, false);
         for serial in first..=last {
             let read = match serial >= torn_from {
-                true => self.packets_of_whole(client, recording, serial)?,
+                true => self.packets_of_whole_block(client, recording, serial)?,
                 false => self.packets(client, recording, serial)?,
             };
             let Some(block) = read else {
-                indexer.damaged();
+                indexer.add_damaged_block();
                 continue;
             };
             for (entry, len) in &block.packets {
                 indexer.packet(entry, *len);
             }
-            indexer.whole();
+            indexer.finish_block();
             indexer.thin(keys_max);
             is_any = true;
             is_last = block.is_last && serial == last;
@@ -70,7 +72,7 @@ impl Archive {
         }
         let mut section = indexer.section(is_last);
         if let Some(before) = first.checked_sub(1).filter(|of| *of >= recording.first)
-            && let Some(before) = self.written(client, recording, before)?
+            && let Some(before) = self.stored_section(client, recording, before)?
         {
             section.follow(&before);
         }
@@ -79,12 +81,12 @@ impl Archive {
             volume,
             recording = recording.number,
             block = last,
-            "a section of the index was lost and is rebuilt from its blocks"
+            "rebuilt a lost section of the index from its blocks"
         );
         Ok(Some(section))
     }
 
-    /// From which block on they may be torn: those that were written last before a crash.
+    /// The first serial that a crash may have torn; the end of the recording if it ended properly.
     fn torn_from(
         &self,
         client: &Client,
@@ -102,31 +104,31 @@ impl Archive {
         })
     }
 
-    /// The track whose frames are in the index of a recording, by any section of it or its description.
+    /// The track whose frames are in the index of a recording, from its cache or its description.
     pub(super) fn track(
         &self,
         client: &Client,
         recording: &Recording,
         serials: std::ops::Range<u64>,
     ) -> Result<Option<u8>, ArchiveError> {
-        let known = self.state().known(recording.number).track;
-        if known.is_some() {
-            return Ok(known);
+        let cached = self.state().cache(recording.number).track;
+        if cached.is_some() {
+            return Ok(cached);
         }
-        for serial in serials.take(DESCRIBED_WITHIN) {
+        for serial in serials.take(DESCRIPTION_BLOCKS_MAX) {
             let bytes = self.read_block(client, serial)?;
             let block = bytes.as_deref().and_then(|bytes| Block::parse(bytes).ok());
             let described = block.and_then(|block| Description::parse(block.text()).ok());
             if let Some(described) = described {
                 let track = described.video_track();
-                self.state().known(recording.number).track = Some(track);
+                self.state().cache(recording.number).track = Some(track);
                 return Ok(Some(track));
             }
         }
         Ok(None)
     }
 
-    /// The packets of a block, by its end alone; `None`: it is damaged or gone.
+    /// The packets of a block, from its tail; `None` if it is damaged or has gone.
     pub(super) fn packets(
         &self,
         client: &Client,
@@ -136,14 +138,14 @@ impl Archive {
         let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, 0)? else {
             return Ok(None);
         };
-        if !self.lengthen(client, serial, &mut tail, trailer.entries_bytes())? {
+        if !self.extend_tail(client, serial, &mut tail, trailer.entries_bytes())? {
             return Ok(None);
         }
         Ok(Packets::of(&trailer, &tail))
     }
 
-    /// The same by all of it.
-    fn packets_of_whole(
+    /// As [`packets`](Self::packets), but reads and verifies the whole block.
+    fn packets_of_whole_block(
         &self,
         client: &Client,
         recording: &Recording,

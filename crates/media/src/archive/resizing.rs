@@ -1,97 +1,97 @@
-//! A ring that becomes longer or shorter, while it is recorded to and played.
+//! Resizing the ring while it is recorded to and played.
 //!
-//! What is decided elsewhere ([`growth`](crate::archive::growth)) is done here as far as the archive goes: the steps of
-//! [`keeping`](crate::archive::keeping), and a writer that is held up where it would use a place that is about to be
-//! another one.
+//! The [`growth`](crate::archive::growth) policy decides about the length. This module does the archive's
+//! part: the steps of the [`retention_record`](crate::archive::retention_record), and a writer that waits
+//! before it uses a place that is about to move.
 
 use super::*;
 
-/// How far an archive has come.
+/// The ring, and the positions of its writer and of its oldest block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
-    /// The ring.
+pub struct RingState {
+    /// The current geometry.
     pub geometry: Geometry,
     /// The next serial that is handed to the disks.
     pub next: u64,
-    /// The first serial that counts.
+    /// The first serial that is neither overwritten nor deleted.
     pub oldest: u64,
-    /// Whether somebody records.
+    /// True while a recording is made.
     pub is_recorded: bool,
 }
 
 impl Archive {
-    /// How far it has come.
+    /// The state of the ring, as input of the growth policy.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn ring_state(&self) -> RingState {
         let writer = self.writer();
         let state = self.state();
-        Standing {
+        RingState {
             geometry: state.geometry,
             next: match state.is_recorded {
                 true => writer.next,
                 false => state.next,
             },
-            oldest: state.gone.after(state.oldest()),
+            oldest: state.deleted.first_kept(state.oldest()),
             is_recorded: state.is_recorded,
         }
     }
 
-    /// Held by who makes it longer or shorter: nobody else does meanwhile.
+    /// Locks changes of the ring's length and the volume's.
     pub fn resizing(&self) -> MutexGuard<'_, ()> {
-        // It guards nothing that could be half changed.
+        // There is no data that could be inconsistent after a panic.
         self.resizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream of who records.
+    /// Handle to the stream of the active recording.
     #[must_use]
     pub fn recorder(&self) -> Option<Changer> {
         self.state().recorder.clone()
     }
 
-    /// These look at it when it is asked for.
-    pub fn looked_at_by(&mut self, looks: Arc<RetentionSchedule>) {
-        self.looks = Some(looks);
+    /// Sets the schedule that checks of the ring's length are requested from.
+    pub(super) fn set_schedule(&mut self, schedule: Arc<RetentionSchedule>) {
+        self.schedule = Some(schedule);
     }
 
-    /// It is looked at now.
-    pub(super) fn look(&self) {
-        if let Some(looks) = &self.looks {
-            looks.look_at(self.volume.name());
+    /// Requests a check of the ring's length.
+    pub(super) fn request_check(&self) {
+        if let Some(schedule) = &self.schedule {
+            schedule.look_at(self.volume.name());
         }
     }
 
-    /// It is looked at when this serial is handed to the disks; at once if it has been.
-    pub fn look_when_reached(&self, serial: Option<u64>) {
+    /// Ends a check, and requests the next one for when this serial is handed to the disks; at once if it has
+    /// been.
+    pub fn request_check_at(&self, serial: Option<u64>) {
         let mut writer = self.writer();
         let is_past = serial.is_some_and(|serial| serial < writer.next);
-        self.state().look_at = serial.filter(|_| !is_past);
-        writer.is_looked_at = is_past;
+        self.state().check_at = serial.filter(|_| !is_past);
+        writer.is_check_pending = is_past;
         drop(writer);
         self.settled.notify_all();
         if is_past {
-            self.look();
+            self.request_check();
         }
     }
 
-    /// It could not be made longer: who comes to its end goes round.
-    pub fn stays(&self) {
-        self.writer().is_looked_at = false;
+    /// Ends a check that could not resize the ring: a writer that waits for it continues.
+    pub fn finish_check(&self) {
+        self.writer().is_check_pending = false;
         self.settled.notify_all();
     }
 
-    /// Makes the ring another one, durably; whether that could be. What its geometry says does not count is gone. It cannot
-    /// be while somebody is about to record, or does through a stream that does not reach so far; where the writer has come
-    /// around since it was decided; and while blocks of the round before are on their way.
-    ///
-    /// The volume has to have room for it.
+    /// Resizes the ring durably, and deletes the blocks before the base of the new geometry. The volume must
+    /// have room for it. Returns false, without a change, if it is not possible now: a recording is about to
+    /// begin, the recorder's stream does not cover the new end, the writer has returned to place 0 since `to`
+    /// was computed, or blocks of the previous round are still being written.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// When the retention record cannot be written.
     pub fn resize(&self, client: &Client, to: Geometry) -> Result<bool, ArchiveError> {
-        let mut kept = self.kept();
+        let mut record = self.retention_record();
         let mut writer = self.writer();
         let state = self.state();
-        // Somebody else may have begun to record since that was reserved for.
+        // A recording may have begun since the caller looked.
         let end = (to.blocks + 1) * self.header.block_bytes;
         let reaches = |recorder: &Changer| recorder.range().end >= end;
         if state.is_recorded && !state.recorder.as_ref().is_some_and(reaches) {
@@ -110,35 +110,35 @@ impl Archive {
         drop(writer);
         let mut changed = RetentionRecord {
             geometry: Some(to),
-            ..kept.clone()
+            ..record.clone()
         };
         changed.gone.add(0..to.base.max(oldest));
-        let written = self.write(client, &mut kept, changed);
+        let written = self.write_record(client, &mut record, changed);
         if written.is_err() {
             self.writer().pending = None;
             self.settled.notify_all();
         }
         written?;
-        drop(kept);
-        // It is another one, whatever becomes of that; a volume is not cut before both copies say so.
-        if let Err(error) = self.keep_ring_twice(client) {
+        drop(record);
+        // The resize has succeeded in any case; the volume is not cut before both copies have it.
+        if let Err(error) = self.write_geometry_to_both_copies(client) {
             let volume = self.volume.name();
-            tracing::warn!(volume, %error, "only one copy of what is kept says how long the ring has become");
+            tracing::warn!(volume, %error, "only one copy of the retention record has the new length of the ring");
         }
         Ok(true)
     }
 
-    /// Has both copies of what is kept say how long the ring is, if one does not. After that the volume may be cut: with
-    /// either of them damaged the other one does not say that it is longer.
+    /// Writes the geometry to the second copy of the retention record if only one has it. The volume may be
+    /// cut only after this: if one copy is damaged later, the other one must not have a longer ring.
     ///
     /// # Errors
-    /// When that cannot be written.
-    pub fn keep_ring_twice(&self, client: &Client) -> Result<(), ArchiveError> {
-        let mut kept = self.kept();
-        if self.state().is_ring_twice {
+    /// When the retention record cannot be written.
+    pub fn write_geometry_to_both_copies(&self, client: &Client) -> Result<(), ArchiveError> {
+        let mut record = self.retention_record();
+        if self.state().is_geometry_in_both_copies {
             return Ok(());
         }
-        let again = kept.clone();
-        self.write(client, &mut kept, again)
+        let unchanged = record.clone();
+        self.write_record(client, &mut record, unchanged)
     }
 }

@@ -1,13 +1,12 @@
-//! Retention: a thread that lets go of recordings when they are older or more than is to be kept.
+//! The retention thread: deletes blocks that are too old or too many, and adjusts the length of volumes.
 //!
-//! It sleeps until the next block of some volume is too old, and looks no oftener than once in a step, which is a
-//! minute as a rule: each look that lets go of something is a write to the disks. What is more than a volume is to keep
-//! is not listed or played any more from the block on that is too much; the look makes that durable and discards it.
+//! It sleeps until the next block of some volume is too old, but checks each volume at most once per step,
+//! usually a minute, because each check that deletes something writes to the disks. Blocks beyond the size
+//! limit are hidden as soon as newer blocks are written; the check deletes them durably and discards them.
 //!
-//! It also sees to how long volumes are that grow or give space back: a recording that comes to where that has to be
-//! done wakes it.
+//! It also grows and shrinks volumes. A recording wakes it when the writer has come to where that is due.
 //!
-//! Volumes are open only while they are looked at, so that they can be deleted.
+//! It opens a volume's archive only during a check, so that the volume can be deleted otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,95 +22,98 @@ use crate::archive::archives::{Archives, OpenError};
 use crate::archive::retention_record::RetentionLimits;
 use crate::archive::wall_clock;
 
-/// The longest time between two looks at a volume.
+/// Longest interval between two checks of a volume.
 const STEP_MAX: Nanos = Nanos::from_secs(60);
 
-/// The shortest.
+/// Shortest interval between two checks of a volume.
 const STEP_MIN: Nanos = Nanos::from_secs(1);
 
-/// The longest sleep: the wall clock may be set meanwhile.
+/// Longest sleep. The wall clock may be set during a sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
-/// What is to be looked at when.
+/// Volumes and the times of their next checks.
 #[derive(Debug, Default)]
-struct Due {
+struct PendingChecks {
     volumes: BTreeMap<String, Instant>,
     is_closing: bool,
 }
 
-/// Which volumes are looked at next.
+/// Queue of the volumes that the retention thread checks.
 #[derive(Debug, Default)]
 pub struct RetentionSchedule {
-    due: Mutex<Due>,
+    pending: Mutex<PendingChecks>,
     changed: Condvar,
 }
 
 impl RetentionSchedule {
-    fn due(&self) -> MutexGuard<'_, Due> {
-        // A list, changed in one step.
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingChecks> {
+        // Each value is changed in one step, so it is valid after a panic.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A volume is looked at now.
+    /// Requests a check of a volume now.
     pub fn look_at(&self, volume: &str) {
-        self.due().volumes.insert(volume.to_owned(), Instant::now());
+        self.pending()
+            .volumes
+            .insert(volume.to_owned(), Instant::now());
         self.changed.notify_all();
     }
 
-    /// Sleeps until a volume is to be looked at: its name. `None`: it is over.
+    /// Sleeps until a check is due, and returns the volume; `None` after [`close`](Self::close).
     fn next(&self) -> Option<String> {
-        let mut due = self.due();
+        let mut pending = self.pending();
         loop {
-            if due.is_closing {
+            if pending.is_closing {
                 return None;
             }
             let now = Instant::now();
-            let first = due.volumes.iter().min_by_key(|(_, at)| **at);
+            let first = pending.volumes.iter().min_by_key(|(_, at)| **at);
             let sleep = match first {
                 Some((name, at)) if *at <= now => {
                     let name = name.clone();
-                    due.volumes.remove(&name);
+                    pending.volumes.remove(&name);
                     return Some(name);
                 }
                 Some((_, at)) => at.duration_since(now),
                 None => SLEEP_MAX,
             };
-            let waited = self.changed.wait_timeout(due, sleep);
-            due = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(pending, sleep);
+            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// A volume is looked at again after that long, unless it is to be before.
-    fn again(&self, volume: String, after: Duration) {
+    /// Schedules a check of a volume, unless an earlier one is scheduled.
+    fn schedule(&self, volume: String, after: Duration) {
         let at = Instant::now() + after;
-        self.due().volumes.entry(volume).or_insert(at);
+        self.pending().volumes.entry(volume).or_insert(at);
     }
 
     fn close(&self) {
-        self.due().is_closing = true;
+        self.pending().is_closing = true;
         self.changed.notify_all();
     }
 }
 
-/// How long the next look waits at least, so that something is kept a sixty-fourth longer at most, or a second.
-fn step(keep: RetentionLimits) -> Nanos {
+/// Shortest wait for the next check: a block is retained at most 1/64 longer than the age limit, or a second.
+fn wait_min(keep: RetentionLimits) -> Nanos {
     let age = keep.age.map_or(STEP_MAX, |age| Nanos(age.get() / 64));
     age.clamp(STEP_MIN, STEP_MAX)
 }
 
-/// When to look again, if the next block is too old at `next_unix_ns`; `None`: not before somebody asks for it.
+/// Time until the next check, if the next block is too old at `next_unix_ns`; `None` if no check is needed
+/// without a request.
 fn wait(keep: RetentionLimits, now_unix_ns: u64, next_unix_ns: Option<u64>) -> Option<Duration> {
     let of_age = keep.age.map(|age| {
-        // What comes from now on lasts that long.
+        // A block that is recorded from now on is too old after that long.
         let due = next_unix_ns.unwrap_or(now_unix_ns.saturating_add(age.get()));
         Nanos(due.saturating_sub(now_unix_ns))
     });
     let of_size = keep.size.map(|_| STEP_MAX);
     let first = of_age.into_iter().chain(of_size).min()?;
-    Some(Duration::from_nanos(first.max(step(keep)).get()).min(SLEEP_MAX))
+    Some(Duration::from_nanos(first.max(wait_min(keep)).get()).min(SLEEP_MAX))
 }
 
-/// The thread. Dropping it ends it.
+/// Handle of the retention thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Retention {
     archives: Arc<Archives>,
@@ -119,20 +121,20 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Finds the volumes that it has to do with, which reads a little of every volume that something was written to, and
-    /// looks at them from then on when it is time.
+    /// Finds the volumes with something to do, which reads the header of each written volume, and starts the
+    /// thread.
     ///
     /// # Errors
-    /// When the host has no thread left.
+    /// When the host cannot start a thread.
     pub fn start(archives: Arc<Archives>) -> std::io::Result<Self> {
-        let looking = Arc::clone(&archives);
+        let checked = Arc::clone(&archives);
         for volume in archives.pool().volumes() {
-            match archives.is_retained(&volume.name) {
+            match archives.needs_retention(&volume.name) {
                 Ok(true) => archives.looks().look_at(&volume.name),
                 Ok(false) => {}
                 Err(error) => {
                     let volume = volume.name;
-                    tracing::warn!(volume, %error, "it is not known how long recordings are kept there");
+                    tracing::warn!(volume, %error, "retention limits could not be read; they are not enforced until the volume is used");
                 }
             }
         }
@@ -140,16 +142,16 @@ impl Retention {
             .name("retention".to_owned())
             .spawn(move || {
                 let mut seen = BTreeSet::new();
-                let mut believed = wall_clock::Believed::default();
-                while let Some(volume) = looking.looks().next() {
+                let mut trusted = wall_clock::TrustedClock::default();
+                while let Some(volume) = checked.looks().next() {
                     let is_first = seen.insert(volume.clone());
-                    let was_doubted = believed.is_doubted();
-                    let now = believed.look(wall_clock::now_unix_ns(), clock::now());
-                    if believed.is_doubted() && !was_doubted {
-                        tracing::warn!("the host's clock was set ahead: for a day recordings are as old as if it had not been");
+                    let was_doubted = trusted.is_doubted();
+                    let now = trusted.observe(wall_clock::now_unix_ns(), clock::now());
+                    if trusted.is_doubted() && !was_doubted {
+                        tracing::warn!("the host's clock was set ahead; for a day, retention by age goes on with the time before that");
                     }
-                    if let Some(after) = look(&looking, &volume, now, is_first) {
-                        looking.looks().again(volume, after);
+                    if let Some(after) = check(&checked, &volume, now, is_first) {
+                        checked.looks().schedule(volume, after);
                     }
                 }
             })?;
@@ -164,33 +166,33 @@ impl Drop for Retention {
     fn drop(&mut self) {
         self.archives.looks().close();
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Looks at a volume; when to look again, if ever.
-fn look(
+/// Checks a volume. Returns the time until its next check; `None` if it needs none without a request.
+fn check(
     archives: &Archives,
     volume: &str,
     now: wall_clock::Instant,
     is_first: bool,
 ) -> Option<Duration> {
-    match try_look(archives, volume, now, is_first) {
+    match try_check(archives, volume, now, is_first) {
         Ok(after) => after,
         Err(
             OpenError::Pool(PoolError::NoSuchVolume(_) | PoolError::Closed)
             | OpenError::Archive(ArchiveError::Empty(_) | ArchiveError::Foreign(_)),
         ) => None,
         Err(error) => {
-            tracing::warn!(volume, %error, "what is recorded there could not be seen to: what is too old stays, and it neither grows nor shrinks");
+            tracing::warn!(volume, %error, "retention check failed and is tried again in a minute; until then no old recordings are deleted, and the volume neither grows nor shrinks");
             Some(Duration::from_nanos(STEP_MAX.get()))
         }
     }
 }
 
-fn try_look(
+fn try_check(
     archives: &Archives,
     volume: &str,
     now: wall_clock::Instant,
@@ -199,10 +201,10 @@ fn try_look(
     let archive = archives.open(volume, None)?;
     let client = archives.client()?;
     if is_first {
-        archive.discard_gone(&client);
+        archive.discard_deleted(&client);
     }
     let next = archive.expire(&client, now)?;
-    let length = archives.see_to_length(&archive)?;
+    let length = archives.adjust_length(&archive)?;
     let waits = wait(archive.retention(), now.unix_ns, next).into_iter();
     Ok(waits.chain(length).min())
 }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_come_when_a_block_is_too_old_and_not_oftener_than_once_in_a_step() {
+    fn checks_come_when_a_block_is_too_old_but_at_most_once_per_step() {
         let second = 1_000_000_000;
         let keep = |age_s: u64, size: Option<u64>| RetentionLimits {
             age: (age_s > 0).then_some(Nanos(age_s * second)),
@@ -222,7 +224,7 @@ mod tests {
         for (keep, next_s, expected_s) in [
             (keep(0, None), None, None),
             (keep(0, Some(9)), None, Some(60)),
-            // Nothing is there.
+            // Nothing is recorded.
             (keep(1_000, None), None, Some(1_000)),
             (keep(1_000, None), Some(700), Some(600)),
             (keep(640, None), Some(103), Some(10)),

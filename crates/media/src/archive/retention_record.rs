@@ -1,32 +1,36 @@
-//! What of an archive counts: what was deleted, how much of the rest is kept, and how long the ring is.
+//! The retention record of an archive: which blocks were deleted, the retention limits, and the geometry of
+//! the ring.
 //!
 //! # Layout
 //!
-//! Two copies lie in the header's place, 16 KiB each at 16 and 32 KiB, and are written in turn: generation `g` in copy
-//! `g % 2`. Blocks that have been deleted are ranges of serials, which never come again; what is before the oldest block
-//! that counts is the range that begins with 0. A ring that has become longer or shorter has a [`Geometry`] here; what is
-//! before its base is gone. Little-endian; the checksum is CRC-64/NVME. Version 1 ended its head with 24 zeros at 72,
-//! behind which the ranges began: its ring is as the header says, and nothing grows.
+//! The record has two copies of 16 KiB at 16 and 32 KiB, in the header's place. They are written alternately:
+//! generation `g` goes to copy `g % 2`. Deleted blocks are ranges of serials, which are never used again; the
+//! range that begins with 0 is everything before the oldest block that counts. A ring that has been resized
+//! has its [`Geometry`] here; everything before its base is deleted. Little-endian; the checksum is
+//! CRC-64/NVME. In version 1 the head ended with 24 zeros at 72 and the ranges followed; such a ring is as
+//! the header says and does not grow.
 //!
-//! # Why so
+//! # Why it is built so
 //!
-//! A recording that a camera makes has no end, so its oldest part has to go without the rest: ranges of blocks say that,
-//! and numbers of recordings do not. ConnectionLimits of deleted blocks may read as zeros. The newest block is found all the same:
-//! a range tells what was in each of its places last ([`Gone::in_place`]).
+//! The recording of a camera never ends, so its oldest part is deleted without the rest. Ranges of blocks can
+//! express that, numbers of recordings cannot. Places of deleted blocks may read as zeros. The newest block
+//! is found all the same, because the ranges tell which serial was in each place last
+//! ([`DeletedRanges::last_in_place`]).
 //!
-//! # What a crash leaves
+//! # Crash consistency
 //!
-//! A change is made in these steps, each durable before the next:
+//! A change takes these steps, each durable before the next:
 //!
-//! 1. Flush: the deleted blocks are all durable, so no block that is written later can have their serials.
-//! 2. Write the older copy. Torn, it is damaged, and the other one counts: nothing was deleted.
-//! 3. Flush, and only now is it said to be done.
-//! 4. Discard. After a crash what is not discarded is not played either, and is overwritten in its turn.
+//! 1. Flush: the deleted blocks are durable, so no later block can get their serials.
+//! 2. Write the older copy. A torn copy is damaged; then the other copy counts, and nothing has changed.
+//! 3. Flush. The change takes effect.
+//! 4. Discard the deleted blocks. Blocks that a crash leaves undiscarded are not played, and the ring
+//!    overwrites them.
 //!
-//! A ring becomes longer or shorter in step 3 as well. Until then the writer uses no place that is another one by the new
-//! geometry. The volume is made longer before step 1 and shorter after step 3, so it is never too short. Before that the
-//! other copy is written as well, in steps 1 to 3: with either of them damaged, the one that is left says how long the ring
-//! is, and not how long it was.
+//! A resize takes effect in step 3, too. Until then the writer uses no place that differs in the new
+//! geometry. The volume grows before step 1 and shrinks after step 3, so it is never shorter than its ring.
+//! Before it shrinks, the other copy is written as well, in steps 1 to 3: if one of them is damaged later,
+//! the remaining one still has the current geometry.
 
 use std::ops::Range;
 
@@ -35,23 +39,25 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::archive::block::{BLOCK_BYTES, FormatError, HEADER_BYTES, checksum};
+use crate::archive::deleted_ranges::DeletedRanges;
 use crate::archive::geometry::Geometry;
 
-/// How long a copy is.
+/// Length of a copy.
 pub const COPY_BYTES: usize = 16_384;
 
-/// Where in the archive the copies are.
+/// Offsets of the copies in the volume.
 pub const COPIES_AT: [u64; 2] = [COPY_BYTES as u64, 2 * COPY_BYTES as u64];
 
 const HEAD_BYTES: usize = 128;
 
-/// Version 1 had no more than this.
+/// Length of the head in version 1.
 const HEAD_BYTES_1: usize = 96;
 
-/// What is written. Earlier servers would take a ring of another length for what the header says, and refuse this.
+/// Version that is written. Version 2 added `base`, `blocks`, `grow_to` and `free`. A server that knows only
+/// version 1 must refuse it, as it would compute other places.
 const VERSION: u32 = 2;
 
-/// The most ranges that a copy has room for.
+/// Most ranges that fit in a copy.
 pub const RANGES_MAX: usize = (COPY_BYTES - HEAD_BYTES) / size_of::<RawRange>();
 
 const _: () = assert!(COPIES_AT[0] >= HEADER_BYTES as u64);
@@ -81,7 +87,7 @@ struct RawHead {
 const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES);
 
 impl RawHead {
-    /// What was not there in version 1 is nothing.
+    /// Clears the fields that version 1 did not have: ranges are in their place.
     fn of_version_1(self) -> Self {
         Self {
             base: U64::ZERO,
@@ -100,116 +106,48 @@ struct RawRange {
     end: U64,
 }
 
-/// Serials of blocks that do not count any more: ranges in order, which do not touch.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Gone(Vec<Range<u64>>);
-
-impl Gone {
-    /// The ranges.
-    #[must_use]
-    pub fn ranges(&self) -> &[Range<u64>] {
-        &self.0
-    }
-
-    /// These as well.
-    pub fn add(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        let touched = |of: &Range<u64>| of.start <= range.end && range.start <= of.end;
-        let joined = self.0.iter().filter(|of| touched(of));
-        let joined = joined.fold(range.clone(), |all, of| {
-            all.start.min(of.start)..all.end.max(of.end)
-        });
-        self.0.retain(|of| !touched(of));
-        let place = self.0.partition_point(|of| of.start < joined.start);
-        self.0.insert(place, joined);
-    }
-
-    /// The range that a serial is in.
-    #[must_use]
-    pub fn range_of(&self, serial: u64) -> Option<&Range<u64>> {
-        let place = self.0.partition_point(|of| of.end <= serial);
-        self.0.get(place).filter(|of| of.contains(&serial))
-    }
-
-    /// The first serial from this one on that counts.
-    #[must_use]
-    pub fn after(&self, serial: u64) -> u64 {
-        self.range_of(serial).map_or(serial, |range| range.end)
-    }
-
-    /// The serial after the last one that is gone.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.0.last().map_or(0, |range| range.end)
-    }
-
-    /// The last of them that was in a place of a ring.
-    #[must_use]
-    pub fn in_place(&self, place: u64, geometry: &Geometry) -> Option<u64> {
-        let ranges = self.0.iter().rev();
-        ranges
-            .map(|range| geometry.last_in(place, range.start, range.end))
-            .find_map(|found| found)
-    }
-
-    /// From which serial on there are no more than so many that count, if `next` is the next one.
-    #[must_use]
-    pub fn oldest_of(&self, next: u64, most: u64) -> u64 {
-        let (mut at, mut left) = (next, most);
-        for range in self.0.iter().rev() {
-            let there = at.saturating_sub(range.end);
-            if there >= left {
-                break;
-            }
-            left -= there;
-            at = range.start.min(at);
-        }
-        at.saturating_sub(left)
-    }
-}
-
-/// How much of what is recorded is kept.
+/// Limits of how much of the recordings is retained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RetentionLimits {
-    /// What is older goes; `None`: nothing does for that.
+    /// Blocks that ended longer ago are deleted; `None`: no limit.
     pub age: Option<Nanos>,
-    /// The oldest goes when blocks come to more than that; `None`: when the volume is full.
+    /// The oldest blocks are deleted when there are more bytes of them; `None`: no limit but the volume's
+    /// size.
     pub size: Option<Bytes>,
-    /// Up to this the volume may grow instead of overwriting the oldest; `None`: it does not.
+    /// Size up to which the volume grows before the oldest blocks are overwritten; `None`: it does not grow.
     pub grow_to: Option<Bytes>,
-    /// So much of the pool is left to others: the volume does not grow beyond that, and gives back what is missing.
+    /// Bytes of the pool that are left to other volumes: this volume does not grow into them, and gives back
+    /// as much as is missing.
     pub free: Option<Bytes>,
 }
 
 impl RetentionLimits {
-    /// Whether the volume grows or gives something back by itself.
+    /// True if the volume grows or shrinks by itself.
     #[must_use]
     pub fn changes_length(&self) -> bool {
         self.grow_to.is_some() || self.free.is_some()
     }
 }
 
-/// What is remembered of an archive beside its blocks.
+/// Data of an archive that is stored beside its blocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RetentionRecord {
-    /// Which archive.
+    /// Random identifier of the archive.
     pub archive: [u8; 16],
-    /// How often this was written.
+    /// Number of times that the record was written.
     pub generation: u64,
-    /// No later recording has this number or one before it.
+    /// Highest number of a deleted recording; later recordings get higher numbers.
     pub last_number: u64,
-    /// How much is kept.
+    /// The limits in force.
     pub keep: RetentionLimits,
-    /// What was deleted.
-    pub gone: Gone,
-    /// The ring; `None`: it is as the header says.
+    /// The blocks that were deleted.
+    pub gone: DeletedRanges,
+    /// The geometry of the ring; `None`: as the header says.
     pub geometry: Option<Geometry>,
 }
 
 impl RetentionRecord {
-    /// The bytes of its copy. There have to be no more ranges than it has [room](RANGES_MAX) for.
+    /// Encodes a copy. The caller makes sure that there are at most [`RANGES_MAX`] ranges.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let head = RawHead {
@@ -241,10 +179,10 @@ impl RetentionRecord {
         bytes
     }
 
-    /// What a copy says.
+    /// Parses a copy.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a copy, is damaged, or is of a later version.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let bytes = bytes.get(..COPY_BYTES).ok_or(FormatError::NotOne)?;
         let (head, _) = RawHead::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
@@ -264,25 +202,27 @@ impl RetentionRecord {
         let ranges = head.ranges.get() as usize;
         if ranges > rest.len() / size_of::<RawRange>() {
             return Err(FormatError::Impossible(
-                "more ranges than there is room for",
+                "more ranges than a copy has room for",
             ));
         }
-        let mut gone = Gone::default();
+        let mut deleted = DeletedRanges::default();
         for raw in rest.chunks_exact(size_of::<RawRange>()).take(ranges) {
             let raw = RawRange::ref_from_bytes(raw).map_err(|_| FormatError::NotOne)?;
             let range = raw.start.get()..raw.end.get();
-            let before = gone.0.last().map_or(0, |of: &Range<u64>| of.end + 1);
-            let touches = !gone.0.is_empty() && range.start < before;
+            let before = deleted.0.last().map_or(0, |of: &Range<u64>| of.end + 1);
+            let touches = !deleted.0.is_empty() && range.start < before;
             if range.is_empty() || touches || range.end == u64::MAX {
-                return Err(FormatError::Impossible("ranges that are out of order"));
+                return Err(FormatError::Impossible("ranges out of order"));
             }
-            gone.0.push(range);
+            deleted.0.push(range);
         }
         let some = |number: U64| Some(number.get()).filter(|number| *number > 0);
         let base = head.base.get();
         let geometry = some(head.blocks).map(|blocks| Geometry { base, blocks });
-        if gone.after(0) < base {
-            return Err(FormatError::Impossible("a ring that begins too late"));
+        if deleted.first_kept(0) < base {
+            return Err(FormatError::Impossible(
+                "base of the ring after a block that is not deleted",
+            ));
         }
         Ok(Self {
             archive: head.archive,
@@ -294,39 +234,39 @@ impl RetentionRecord {
                 grow_to: some(head.grow_to).map(Bytes),
                 free: some(head.free).map(Bytes),
             },
-            gone,
+            gone: deleted,
             geometry,
         })
     }
 
-    /// Whether whichever of the two copies of its archive is damaged, the other one says that the ring is as it is here.
+    /// True if both copies have the geometry of this record.
     #[must_use]
-    pub fn is_ring_twice(&self, copies: [&[u8]; 2]) -> bool {
+    pub fn is_geometry_in_both(&self, copies: [&[u8]; 2]) -> bool {
         copies.into_iter().all(|copy| {
-            let kept = Self::parse(copy).ok();
-            let kept = kept.filter(|of| of.archive == self.archive);
-            kept.and_then(|kept| kept.geometry) == self.geometry
+            let record = Self::parse(copy).ok();
+            let record = record.filter(|of| of.archive == self.archive);
+            record.and_then(|record| record.geometry) == self.geometry
         })
     }
 
-    /// What counts of the two copies of an archive; nothing is remembered where neither is one.
+    /// The newer valid copy of an archive's record, or an empty record if neither copy was ever written.
     ///
     /// # Errors
-    /// When one is of a later version, or both are damaged.
+    /// When a copy is of a later version, or both are damaged.
     pub fn newest(archive: [u8; 16], copies: [&[u8]; 2]) -> Result<Self, FormatError> {
         let mut newest: Option<Self> = None;
         let mut damaged = 0;
         for copy in copies {
             match Self::parse(copy) {
-                Ok(kept) => {
+                Ok(record) => {
                     let is_newer = newest
                         .as_ref()
-                        .is_none_or(|of| of.generation < kept.generation);
-                    if kept.archive == archive && is_newer {
-                        newest = Some(kept);
+                        .is_none_or(|of| of.generation < record.generation);
+                    if record.archive == archive && is_newer {
+                        newest = Some(record);
                     }
                 }
-                // What a blank volume held there before.
+                // Never written: the place has what was there before the archive was made.
                 Err(FormatError::NotOne) => {}
                 Err(FormatError::Newer(version)) => return Err(FormatError::Newer(version)),
                 Err(_) => damaged += 1,
@@ -342,14 +282,14 @@ impl RetentionRecord {
         }
     }
 
-    /// Where its copy goes.
+    /// Offset of this generation's copy in the volume.
     #[must_use]
-    pub fn at(&self) -> Bytes {
+    pub fn offset(&self) -> Bytes {
         Bytes(COPIES_AT[(self.generation % 2) as usize])
     }
 }
 
-/// Makes the checksum of a copy right.
+/// Corrects the checksum of a copy.
 pub(crate) fn mend(bytes: &mut [u8]) {
     bytes[16..24].fill(0);
     let sum = checksum(&[bytes]);
@@ -358,62 +298,12 @@ pub(crate) fn mend(bytes: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use rand::rngs::StdRng;
-    use rand::{Rng, SeedableRng};
-
     use super::*;
 
-    fn serials(gone: &Gone) -> BTreeSet<u64> {
-        gone.ranges().iter().cloned().flatten().collect()
-    }
-
-    /// Against sets of serials, which say what is meant.
-    #[test]
-    fn ranges_are_the_serials_that_were_added() {
-        let mut rng = StdRng::seed_from_u64(11);
-        for _ in 0..400 {
-            let (mut gone, mut model) = (Gone::default(), BTreeSet::new());
-            for _ in 0..rng.random_range(1..9) {
-                let start = rng.random_range(0..40);
-                let range = start..start + rng.random_range(0..9);
-                gone.add(range.clone());
-                model.extend(range);
-                assert_eq!(serials(&gone), model);
-                let apart = |pair: &[Range<u64>]| pair[0].end < pair[1].start;
-                assert!(gone.ranges().windows(2).all(apart), "{gone:?}");
-            }
-            for serial in 0..60 {
-                assert_eq!(gone.range_of(serial).is_some(), model.contains(&serial));
-                let after = (serial..).find(|of| !model.contains(of));
-                assert_eq!(Some(gone.after(serial)), after);
-            }
-            assert_eq!(gone.end(), model.last().map_or(0, |last| last + 1));
-            for blocks in 1..12 {
-                for place in 0..blocks {
-                    let last = model.iter().rev().find(|of| **of % blocks == place);
-                    assert_eq!(gone.in_place(place, &Geometry::new(blocks)), last.copied());
-                }
-            }
-            for (next, most) in [(50, 3), (50, 20), (60, 60), (49, 0)] {
-                let oldest = gone.oldest_of(next, most);
-                let there = |from: u64| (from..next).filter(|of| !model.contains(of)).count();
-                let is_oldest = oldest == 0 || there(oldest - 1) as u64 > most;
-                // It is passed over what is gone, which makes no difference to what is there.
-                let is_all = there(oldest) as u64 == most || there(0) == there(oldest);
-                assert!(
-                    there(oldest) as u64 <= most && (is_oldest || is_all),
-                    "{gone:?}"
-                );
-            }
-        }
-    }
-
-    fn kept(generation: u64) -> RetentionRecord {
-        let mut gone = Gone::default();
-        gone.add(0..5 + generation);
-        gone.add(100..100 + generation);
+    fn record(generation: u64) -> RetentionRecord {
+        let mut deleted = DeletedRanges::default();
+        deleted.add(0..5 + generation);
+        deleted.add(100..100 + generation);
         RetentionRecord {
             archive: [9; 16],
             generation,
@@ -424,7 +314,7 @@ mod tests {
                 grow_to: Some(Bytes(0xB0B0)),
                 free: Some(Bytes(0xF0F0)),
             },
-            gone,
+            gone: deleted,
             geometry: Some(Geometry {
                 base: 5,
                 blocks: 0xAB,
@@ -432,9 +322,9 @@ mod tests {
         }
     }
 
-    /// Whatever was written of it when the power failed, what was said before or what was to be said counts.
+    /// After a torn write either the old or the new record counts.
     #[test]
-    fn a_change_that_is_torn_anywhere_is_made_or_not() {
+    fn a_torn_write_leaves_the_old_or_the_new_record() {
         let mut disk = vec![0xEE; 2 * COPY_BYTES];
         let parsed = |disk: &[u8]| {
             let (first, second) = disk.split_at(COPY_BYTES);
@@ -446,11 +336,11 @@ mod tests {
         };
         assert_eq!(parsed(&disk), before);
         for generation in 1..6 {
-            let after = kept(generation);
+            let after = record(generation);
             let bytes = after.encode();
-            let at = (after.at().get() - COPIES_AT[0]) as usize;
+            let at = (after.offset().get() - COPIES_AT[0]) as usize;
             for sectors in 0..=COPY_BYTES / 512 {
-                // In order, backwards, and every second one.
+                // The sectors are written in order, backwards, or only every second one.
                 for order in 0..3 {
                     let mut torn = disk.clone();
                     for sector in 0..COPY_BYTES / 512 {
@@ -474,7 +364,7 @@ mod tests {
                             before.clone()
                         }
                     );
-                    // It is tried again over what is torn.
+                    // The write is repeated over the torn copy.
                     torn[at..at + COPY_BYTES].copy_from_slice(&bytes);
                     assert_eq!(parsed(&torn), after);
                 }
@@ -482,10 +372,13 @@ mod tests {
             disk[at..at + COPY_BYTES].copy_from_slice(&bytes);
             before = after;
         }
-        // Another archive's, which was there before, says nothing.
+        // A copy of another archive is ignored.
         let (first, second) = disk.split_at(COPY_BYTES);
         let other = RetentionRecord::newest([8; 16], [first, second]).unwrap();
-        assert_eq!((other.generation, other.gone), (0, Gone::default()));
+        assert_eq!(
+            (other.generation, other.gone),
+            (0, DeletedRanges::default())
+        );
         let mut damaged = disk.clone();
         damaged[40] ^= 1;
         damaged[COPY_BYTES + 40] ^= 1;
@@ -497,53 +390,53 @@ mod tests {
     }
 
     #[test]
-    fn as_many_ranges_as_there_is_room_for_are_read_as_they_were_written() {
-        let mut full = kept(3);
+    fn a_full_list_of_ranges_is_read_as_it_was_written() {
+        let mut full = record(3);
         full.geometry = None;
-        full.gone = Gone(
+        full.gone = DeletedRanges(
             (0..RANGES_MAX as u64)
                 .map(|of| 3 * of..3 * of + 2)
                 .collect(),
         );
         assert_eq!(RetentionRecord::parse(&full.encode()), Ok(full.clone()));
         for ranges in [[(1, 2), (5, 4)], [(3, 5), (5, 7)], [(8, 9), (1, 2)]] {
-            full.gone = Gone(ranges.map(|(start, end)| start..end).to_vec());
-            let said = RetentionRecord::parse(&full.encode())
+            full.gone = DeletedRanges(ranges.map(|(start, end)| start..end).to_vec());
+            let error = RetentionRecord::parse(&full.encode())
                 .unwrap_err()
                 .to_string();
-            assert!(said.contains("out of order"), "{said}");
+            assert!(error.contains("out of order"), "{error}");
         }
     }
 
-    /// As it was written before rings could change.
+    /// A copy as version 1 wrote it.
     #[test]
-    fn copies_of_the_first_version_are_read_as_they_were_meant() {
-        let mut bytes = kept(2).encode();
+    fn copies_of_version_1_are_read() {
+        let mut bytes = record(2).encode();
         bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
         bytes[72..96].fill(0);
         let ranges = bytes[HEAD_BYTES..HEAD_BYTES + 32].to_vec();
         bytes[HEAD_BYTES_1..HEAD_BYTES_1 + 32].copy_from_slice(&ranges);
         bytes[HEAD_BYTES_1 + 32..].fill(0);
         mend(&mut bytes);
-        let mut expected = kept(2);
+        let mut expected = record(2);
         (expected.keep.grow_to, expected.keep.free) = (None, None);
         expected.geometry = None;
         assert_eq!(RetentionRecord::parse(&bytes), Ok(expected));
     }
 
     #[test]
-    fn a_ring_that_begins_where_something_counts_is_none() {
-        let mut late = kept(2);
+    fn a_base_after_a_kept_block_is_refused() {
+        let mut late = record(2);
         late.geometry = Some(Geometry { base: 8, blocks: 9 });
-        let said = RetentionRecord::parse(&late.encode())
+        let error = RetentionRecord::parse(&late.encode())
             .unwrap_err()
             .to_string();
-        assert!(said.contains("begins too late"), "{said}");
+        assert!(error.contains("not deleted"), "{error}");
     }
 
     #[test]
-    fn the_bytes_are_what_the_format_says() {
-        let bytes = kept(2).encode();
+    fn encoded_bytes_match_the_format() {
+        let bytes = record(2).encode();
         let lines = bytes[..160].chunks(16).map(|line| {
             let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
             digits.concat()

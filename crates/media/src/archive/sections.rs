@@ -1,76 +1,91 @@
-//! Sections of the index, read without the rest of their blocks, and kept.
+//! Sections of the index: read without the rest of their blocks, and cached.
 
 use super::*;
 
-/// So many sections of the index are kept.
-const SECTIONS_KEPT: usize = 64;
+/// Sections that are cached.
+const SECTIONS_CACHED: usize = 64;
 
-/// And of each so many of the groups before it: when the others begin, the outline knows.
-const GROUPS_KEPT: usize = 1_024;
+/// Earlier groups that are kept with each cached section. The outline caches the begin times of all groups.
+const GROUPS_CACHED: usize = 1_024;
 
-/// The end of a block is read in so many bytes, which have the section of nearly every block that has one, and the
-/// entries of nearly every block; for a section in more, where others of its recording are longer.
+/// Bytes that are read at the end of a block. This includes the section and the entries of nearly every
+/// block. More are read where other sections of the recording were longer.
 const TAIL_READ_BYTES: u64 = 65_536;
 
-/// A section about fewer blocks does not tell how long others are: then half a block is read, which has a quarter for its
-/// section.
-const TELLING_BLOCKS: usize = 16;
+/// A section about fewer blocks does not predict the length of others. Then half a block is read, of which a
+/// quarter is reserved for the section.
+const PREDICTING_BLOCKS_MIN: usize = 16;
 
-/// What is read is a whole number of these.
+/// Reads are a multiple of this.
 const READ_GRAIN_BYTES: u64 = 4_096;
 
-/// Sections that are kept: of a recording, by the serials of the blocks that have them or should have; those used last at
-/// the end. `None`: nothing is known of these blocks.
-pub(super) type Sections = VecDeque<(u64, u64, Option<Arc<Index>>)>;
+/// A section of the index, or the knowledge that it cannot be read.
+#[derive(Debug)]
+pub(super) struct CachedSection {
+    recording: u64,
+    /// The block that has the section, or should have it.
+    serial: u64,
+    /// `None`: none of the blocks that it should be about can be read.
+    section: Option<Arc<Index>>,
+}
 
-/// What a section says that is in the block of this serial.
-pub(super) fn section_of(bytes: &[u8], serial: u64) -> Result<Index, FormatError> {
+/// The most recently used section is the last.
+pub(super) type Sections = VecDeque<CachedSection>;
+
+/// Parses the section in the block of this serial.
+pub(super) fn parse_section(bytes: &[u8], serial: u64) -> Result<Index, FormatError> {
     let section = Index::parse(bytes)?;
     match section.end() == serial + 1 {
         true => Ok(section),
-        false => Err(FormatError::Impossible("an index of other blocks")),
+        false => Err(FormatError::Impossible("index section about other blocks")),
     }
 }
 
-/// A section as it is kept.
-fn within(section: Arc<Index>) -> Arc<Index> {
-    if section.groups.len() <= GROUPS_KEPT {
+/// Limits the memory that a cached section takes.
+fn limit_groups(section: Arc<Index>) -> Arc<Index> {
+    if section.groups.len() <= GROUPS_CACHED {
         return section;
     }
-    let mut less = Index::clone(&section);
-    less.groups = less.groups[..GROUPS_KEPT].to_vec();
-    Arc::new(less)
+    let mut limited = Index::clone(&section);
+    limited.groups = limited.groups[..GROUPS_CACHED].to_vec();
+    Arc::new(limited)
 }
 
 impl State {
-    /// Nothing is known of a recording that begins: one with its number may have failed before its first block was written.
+    /// Drops all that is cached of a recording number, when a recording begins: an earlier one with the
+    /// number may have failed before its first block was written.
     pub(super) fn forget(&mut self, number: u64) {
-        self.known.remove(&number);
-        self.sections.retain(|(of, ..)| *of != number);
+        self.caches.remove(&number);
+        self.sections.retain(|of| of.recording != number);
         self.so_far.retain(|(of, _)| *of != number);
     }
 }
 
 impl Archive {
-    /// Keeps the section of the index that is in a block of a recording, or was to be there.
+    /// Caches the section that a block of a recording has or should have.
     pub(crate) fn keep(&self, number: u64, serial: u64, section: Option<Arc<Index>>) {
         let mut state = self.state();
         if let Some(section) = &section {
-            state.learn(number, section);
+            state.note_section(number, section);
         }
-        let section = section.map(within);
-        state.sections.retain(|(_, of, _)| *of != serial);
-        if state.sections.len() == SECTIONS_KEPT {
+        let section = section.map(limit_groups);
+        state.sections.retain(|of| of.serial != serial);
+        if state.sections.len() == SECTIONS_CACHED {
             state.sections.pop_front();
         }
-        state.sections.push_back((number, serial, section));
+        state.sections.push_back(CachedSection {
+            recording: number,
+            serial,
+            section,
+        });
     }
 
-    /// Keeps what the index says of the group that is being recorded, up to a block that is full, which may be its last.
-    pub(super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
+    /// Keeps the section in the making of the group that is being recorded, up to the last full block.
+    pub(super) fn set_so_far(&self, number: u64, index: Arc<Index>) {
         let mut state = self.state();
-        state.learn_group(number, &index);
-        // Many blocks may be full before the first of them is on the disks.
+        state.note_group(number, &index);
+        // An earlier group is needed until all of its blocks are on the disks; many full blocks may be
+        // waiting.
         let next = state.next;
         let is_needed = |of: u64, kept: &Index| of == number && kept.end() > next;
         state
@@ -79,8 +94,8 @@ impl Archive {
         state.so_far.push_back((number, index));
     }
 
-    /// What the index says of the last blocks of a recording that is being made, of which the last may not be on the disks
-    /// yet; `None`: nothing is known of them without reading.
+    /// The section in the making about the last block of a recording that is being made. Its own last block
+    /// may not be on the disks yet. `None` if there is none about that block.
     #[must_use]
     pub fn so_far(&self, recording: &Recording) -> Option<Arc<Index>> {
         let last = recording.end.checked_sub(1)?;
@@ -88,28 +103,28 @@ impl Archive {
             return None;
         }
         let state = self.state();
-        let is_it = |(number, index): &&(u64, Arc<Index>)| {
+        let has_block = |(number, index): &&(u64, Arc<Index>)| {
             *number == recording.number && (index.first..index.end()).contains(&last)
         };
-        let found = state.so_far.iter().find(is_it);
+        let found = state.so_far.iter().find(has_block);
         found.map(|(_, index)| Arc::clone(index))
     }
 
-    /// The section that is kept; `None`: none is.
-    fn kept_section(&self, recording: &Recording, serial: u64) -> Option<Option<Arc<Index>>> {
+    /// The cached section: the outer `None` if nothing is cached, the inner one if it cannot be read.
+    fn cached_section(&self, recording: &Recording, serial: u64) -> Option<Option<Arc<Index>>> {
         let mut state = self.state();
         let sections = &mut state.sections;
         let place = sections
             .iter()
-            .position(|(number, of, _)| (*number, *of) == (recording.number, serial))?;
-        let kept = sections.remove(place)?;
-        let section = kept.2.clone();
-        sections.push_back(kept);
+            .position(|of| (of.recording, of.serial) == (recording.number, serial))?;
+        let cached = sections.remove(place)?;
+        let section = cached.section.clone();
+        sections.push_back(cached);
         Some(section)
     }
 
-    /// The section of the index about the blocks of a recording in a group up to the last one. Where that is lost it is
-    /// rebuilt; `None`: these blocks are being recorded, or none of them is to be read.
+    /// The section of the index about a group's blocks of a recording, of which `last` is the last one. A
+    /// lost section is rebuilt. `None` if these blocks are being recorded, or none of them can be read.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -122,36 +137,36 @@ impl Archive {
         if !(recording.first..recording.end).contains(&last) {
             return Ok(None);
         }
-        if let Some(kept) = self.kept_section(recording, last) {
-            return Ok(kept);
+        if let Some(cached) = self.cached_section(recording, last) {
+            return Ok(cached);
         }
         if !index::ends_group(last) && !self.ends_with(recording, last) {
             return Ok(None);
         }
-        if let Some(written) = self.written(client, recording, last)? {
-            return Ok(Some(written));
+        if let Some(stored) = self.stored_section(client, recording, last)? {
+            return Ok(Some(stored));
         }
-        let rebuilt = self.rebuilt(client, recording, last)?.map(Arc::new);
+        let rebuilt = self.rebuild_section(client, recording, last)?.map(Arc::new);
         self.keep(recording.number, last, rebuilt.clone());
         Ok(rebuilt)
     }
 
-    /// Whether a recording has ended, and with this block.
+    /// True if a recording has ended with this block.
     fn ends_with(&self, recording: &Recording, serial: u64) -> bool {
         let now = self.recording(Some(recording.number));
         !self.goes_on(recording) && now.is_some_and(|now| now.end == serial + 1)
     }
 
-    /// The section of the index that is in a block of a recording; `None`: it has none, or it is damaged, or not there any
-    /// more.
-    pub(super) fn written(
+    /// The section in a block of a recording; `None` if the block has none, is damaged or has gone, or the
+    /// section is damaged.
+    pub(super) fn stored_section(
         &self,
         client: &Client,
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        if let Some(Some(kept)) = self.kept_section(recording, serial) {
-            return Ok(Some(kept));
+        if let Some(Some(cached)) = self.cached_section(recording, serial) {
+            return Ok(Some(cached));
         }
         let section = self.read_section(client, recording, serial)?.map(Arc::new);
         if section.is_some() {
@@ -160,53 +175,56 @@ impl Archive {
         Ok(section)
     }
 
-    /// How many of the last bytes of a block are read for its section, as far as others tell.
-    fn tail_about(&self, recording: &Recording) -> u64 {
-        let (bytes, blocks) = self.state().known(recording.number).tail;
-        match (1..TELLING_BLOCKS).contains(&blocks) {
-            true => bytes.max(self.header.block_bytes / 2),
-            false => bytes,
+    /// Expected length of a block's tail that includes its section, from other sections of the recording.
+    fn tail_bytes_expected(&self, recording: &Recording) -> u64 {
+        let mut state = self.state();
+        let cache = state.cache(recording.number);
+        match (1..PREDICTING_BLOCKS_MIN).contains(&cache.section_blocks_max) {
+            true => cache.tail_bytes.max(self.header.block_bytes / 2),
+            false => cache.tail_bytes,
         }
     }
 
-    /// Reads it with as little of the block as has it.
+    /// Reads a section with as little else of the block as possible.
     fn read_section(
         &self,
         client: &Client,
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<Index>, ArchiveError> {
-        let about = self.tail_about(recording);
-        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, about)? else {
+        let expected = self.tail_bytes_expected(recording);
+        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, expected)? else {
             return Ok(None);
         };
         if !trailer.has_section() {
             return Ok(None);
         }
         let Some(needed) = trailer.section_bytes() else {
-            // One of the first days, which only the checksum of the block is about.
+            // A block of an early version: only the checksum of the whole block covers the section.
             let block = self.read_block(client, serial)?;
             let block = block.as_deref().and_then(|bytes| Block::parse(bytes).ok());
-            return Ok(block.and_then(|block| section_of(block.index(), serial).ok()));
+            return Ok(block.and_then(|block| parse_section(block.index(), serial).ok()));
         };
-        if !self.lengthen(client, serial, &mut tail, needed)? {
+        if !self.extend_tail(client, serial, &mut tail, needed)? {
             return Ok(None);
         }
         let section = trailer.section(&tail);
-        Ok(section.and_then(|section| section_of(section, serial)).ok())
+        Ok(section
+            .and_then(|section| parse_section(section, serial))
+            .ok())
     }
 
-    /// The trailer of a block of a recording and the last bytes of it that have been read, as many as are needed `about`;
-    /// `None`: it is damaged or not there any more.
+    /// The trailer of a block of a recording, and its last bytes, at least `expected` of them; `None` if it
+    /// is damaged or has gone.
     pub(super) fn read_tail(
         &self,
         client: &Client,
         recording: &Recording,
         serial: u64,
-        about: u64,
+        expected: u64,
     ) -> Result<Option<(Trailer, Vec<u8>)>, ArchiveError> {
         let size = self.header.block_bytes;
-        let bytes = about
+        let bytes = expected
             .next_multiple_of(READ_GRAIN_BYTES)
             .max(TAIL_READ_BYTES);
         let Some(tail) = self.tail(client, serial, bytes.min(size))? else {
@@ -218,8 +236,8 @@ impl Archive {
         Ok(trailer.map(|trailer| (trailer, tail)))
     }
 
-    /// Reads so many of the last bytes of a block if it was fewer; `false`: they are not there any more.
-    pub(super) fn lengthen(
+    /// Reads more of the end of a block if `tail` is shorter than needed; `false` if the block has gone.
+    pub(super) fn extend_tail(
         &self,
         client: &Client,
         serial: u64,
@@ -236,7 +254,7 @@ impl Archive {
         Ok(is_there)
     }
 
-    /// The last bytes of a block; `None`: it is not there any more.
+    /// The last bytes of a block; `None` if the block has gone.
     fn tail(
         &self,
         client: &Client,
@@ -252,7 +270,7 @@ impl Archive {
         let end = (place + 2) * self.header.block_bytes;
         match reader.read(end - bytes, &mut tail) {
             Ok(()) => Ok(Some(tail)),
-            Err(error) => self.unless_cut(&reader, error),
+            Err(error) => self.none_if_resized(&reader, error),
         }
     }
 }
@@ -261,9 +279,9 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// A camera that is recorded for years has very many groups, and each of its sections would have them all.
+    /// A recording of years has very many groups, and each of its sections would keep them all in memory.
     #[test]
-    fn what_is_kept_of_a_section_does_not_grow_with_its_recording() {
+    fn cached_sections_do_not_grow_with_their_recording() {
         let section = |groups: usize| {
             Arc::new(Index {
                 first: 5,
@@ -271,12 +289,12 @@ mod tests {
                 ..Index::default()
             })
         };
-        for groups in [0, 1, GROUPS_KEPT, GROUPS_KEPT + 1, 100 * GROUPS_KEPT] {
-            let kept = within(section(groups));
+        for groups in [0, 1, GROUPS_CACHED, GROUPS_CACHED + 1, 100 * GROUPS_CACHED] {
+            let kept = limit_groups(section(groups));
             assert_eq!(kept.first, 5);
-            let newest = &section(groups).groups[..groups.min(GROUPS_KEPT)];
+            let newest = &section(groups).groups[..groups.min(GROUPS_CACHED)];
             assert_eq!(kept.groups, newest);
-            assert!(kept.groups.capacity() <= GROUPS_KEPT);
+            assert!(kept.groups.capacity() <= GROUPS_CACHED);
         }
     }
 }

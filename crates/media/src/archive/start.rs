@@ -1,8 +1,8 @@
-//! Where playing begins, so that what is shown at a time can be decoded.
+//! Finding the position from which a time of a recording can be decoded: a key frame.
 //!
-//! The [index](crate::archive::index) says it: the section of the group that the time is in, and then the block to begin with, which
-//! is played as it was read for that. Of a group that is being recorded who records knows it. What has no index is looked for
-//! in the blocks themselves.
+//! The [index](crate::archive::index) names it: the section about the time is read, and then the block to
+//! begin with, which is played from the buffer it was read into. For the group that is being recorded the
+//! section in the making is used. Without an index, the blocks themselves are searched.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::archive::block::{Block, Entry, Kind};
 use crate::archive::index::{Index, Key, Named};
 use crate::archive::{Archive, ArchiveError, Recording};
 
-/// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
+/// Blocks before the wanted one that are searched for a key frame.
 pub const KEY_BLOCKS_MAX: u64 = 16;
 
-/// Where in a recording playing begins.
+/// A position in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Start {
-    /// The block.
+    /// Serial of the block.
     pub serial: u64,
-    /// The packet in it.
+    /// Number of the packet in the block.
     pub packet: usize,
-    /// The time of the recording that this is.
+    /// Time of the packet, in nanoseconds of the recording's time.
     pub media_ns: u64,
 }
 
 impl From<Key> for Start {
-    /// Where a key frame begins.
+    /// The beginning of a key frame.
     fn from(key: Key) -> Self {
         Self {
             serial: key.serial,
@@ -40,28 +40,29 @@ impl From<Key> for Start {
     }
 }
 
-/// A place in one of a volume's recordings.
+/// A position in a recording of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The recording's number.
+    /// Number of the recording.
     pub recording: u64,
-    /// Where in it.
+    /// Position in the recording.
     pub start: Start,
 }
 
-/// Where to begin, and the block that is there if it was read to find out.
+/// A position to begin at, and its block if it was read to find the position.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Where.
+    /// The position.
     pub start: Start,
-    /// Its block, in a buffer of the stream that is to play it: it is sent from there.
+    /// The block, in a buffer of the stream that is to play it.
     pub block: Option<Buffer>,
-    /// Whether a key frame was found, with which it begins.
+    /// True if it is the beginning of a key frame.
     pub is_key: bool,
 }
 
 impl Found {
-    /// What its block says, which is read for the stream if it was not; `None`: it is damaged, or not there any more.
+    /// Calls `reader` with the position's block, which is read for the stream if that has not happened.
+    /// `None` if the block is damaged or has gone.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -72,17 +73,17 @@ impl Found {
         reader: impl FnOnce(&Block<'_>) -> R,
     ) -> Result<Option<R>, ArchiveError> {
         if self.block.is_none() {
-            self.block = archive.read_for(stream, self.start.serial)?;
+            self.block = archive.read_block_for(stream, self.start.serial)?;
         }
         match &self.block {
-            Some(block) => archive.look_into(block, reader),
+            Some(block) => archive.with_block(block, reader),
             None => Ok(None),
         }
     }
 }
 
 impl From<Start> for Found {
-    /// Somewhere, as far as is known not at a key frame.
+    /// A position that is not known to be a key frame.
     fn from(start: Start) -> Self {
         Self {
             start,
@@ -91,19 +92,19 @@ impl From<Start> for Found {
     }
 }
 
-/// Where to begin is looked for in an archive's blocks.
+/// A search for a position in an archive's blocks.
 #[derive(Clone, Copy)]
-struct Look<'a> {
+struct Search<'a> {
     archive: &'a Archive,
     client: &'a Client,
-    /// Who is to play what is found.
+    /// The stream that is to play from the position; its buffers are used.
     stream: Option<&'a Stream>,
 }
 
-impl Look<'_> {
-    /// What is found in a block, which stays where it was read if somebody is to play it; `None`: nothing is, or the block
-    /// is damaged, or not there any more.
-    fn block<R>(
+impl Search<'_> {
+    /// Calls `find` with a block. Returns its result, and the buffer with the block if there is a stream.
+    /// `None` if nothing is found, or the block is damaged or has gone.
+    fn in_block<R>(
         &self,
         serial: u64,
         find: impl FnOnce(&Block<'_>) -> Option<R>,
@@ -113,18 +114,19 @@ impl Look<'_> {
             let block = bytes.as_deref().and_then(|bytes| Block::parse(bytes).ok());
             return Ok(block.and_then(|of| find(&of)).map(|found| (found, None)));
         };
-        let Some(buffer) = self.archive.read_for(stream, serial)? else {
+        let Some(buffer) = self.archive.read_block_for(stream, serial)? else {
             return Ok(None);
         };
-        let found = self.archive.look_into(&buffer, find)?.flatten();
+        let found = self.archive.with_block(&buffer, find)?.flatten();
         Ok(found.map(|found| (found, Some(buffer))))
     }
 }
 
-/// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
-/// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, which the
-/// index tells if it names all key frames, or the first and the last one of each block. Of a stream that is to play from
-/// there a buffer has that block, if it was read.
+/// The last key frame of a track up to a time of a recording. If the index names all keys, or the first and
+/// the last one of each block, this reads the section of the index about the time, unless it is cached, and
+/// the block to begin with at most. The block is read into a buffer of `stream`, if there is one.
+///
+/// If no key frame is found, the result is the start of the block with this time.
 ///
 /// # Errors
 /// When the recording cannot be read.
@@ -136,18 +138,18 @@ pub fn start_at(
     track: usize,
     stream: Option<&Stream>,
 ) -> Result<Found, ArchiveError> {
-    let look = Look {
+    let search = Search {
         archive,
         client,
         stream,
     };
-    if let Some(found) = indexed(look, recording, media_ns, track)? {
+    if let Some(found) = start_from_index(search, recording, media_ns, track)? {
         return Ok(found);
     }
     let wanted = archive.block_at(client, recording, media_ns)?;
     let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
     for serial in (earliest..=wanted).rev() {
-        let found = look.block(serial, |block| key_before(block, media_ns, track))?;
+        let found = search.in_block(serial, |block| key_before(block, media_ns, track))?;
         if let Some(((packet, media_ns), block)) = found {
             let start = Start {
                 serial,
@@ -169,30 +171,30 @@ pub fn start_at(
     Ok(start.into())
 }
 
-/// The same as far as the index says.
-fn indexed(
-    look: Look<'_>,
+/// As [`start_at`], from the index alone; `None` if the index does not tell.
+fn start_from_index(
+    search: Search<'_>,
     recording: &Recording,
     media_ns: u64,
     track: usize,
 ) -> Result<Option<Found>, ArchiveError> {
-    let Look {
+    let Search {
         archive, client, ..
-    } = look;
-    let is_of_use =
+    } = search;
+    let is_useful =
         |index: &Arc<Index>| usize::from(index.track) == track && index.named != Named::Some;
     let index = archive.index_so_far_at(client, recording, media_ns)?;
-    let Some(index) = index.filter(is_of_use) else {
+    let Some(index) = index.filter(is_useful) else {
         return Ok(None);
     };
-    if let Some(found) = last_key(look, recording, media_ns, &index)? {
+    if let Some(found) = last_key_of_group(search, recording, media_ns, &index)? {
         return Ok(Some(found));
     }
-    if let Some(found) = before(look, recording, media_ns, &index)? {
+    if let Some(found) = key_before_group(search, recording, media_ns, &index)? {
         return Ok(Some(found));
     }
     let Some(before) = archive.index_before(client, recording, &index)? else {
-        // Nothing is before it, or nothing to be read: it begins with what cannot be decoded.
+        // There is no earlier block that can be read: begin with frames that cannot be decoded.
         let start = Start {
             serial: (index.block_at(media_ns)).clamp(recording.first, recording.end - 1),
             packet: 0,
@@ -200,23 +202,23 @@ fn indexed(
         };
         return Ok(Some(start.into()));
     };
-    match Some(before).filter(is_of_use) {
-        Some(index) => last_key(look, recording, media_ns, &index),
+    match Some(before).filter(is_useful) {
+        Some(index) => last_key_of_group(search, recording, media_ns, &index),
         None => Ok(None),
     }
 }
 
-/// The last key frame in the group of a section, up to that time. Where the section does not name all of them, and that may
-/// be between two of one block that it names, its block tells.
-fn last_key(
-    look: Look<'_>,
+/// The last key frame up to a time among those of a section. If keys were left out there between two of the
+/// same block, that block is searched.
+fn last_key_of_group(
+    search: Search<'_>,
     recording: &Recording,
     media_ns: u64,
     index: &Index,
 ) -> Result<Option<Found>, ArchiveError> {
-    // What is being recorded may not have been written as far as is known of it.
-    let is_it = |key: &Key| key.media_ns <= media_ns && key.serial < recording.end;
-    let Some(number) = index.keys.iter().rposition(is_it) else {
+    // A section in the making may be about blocks that are not on the disks yet.
+    let is_candidate = |key: &Key| key.media_ns <= media_ns && key.serial < recording.end;
+    let Some(number) = index.keys.iter().rposition(is_candidate) else {
         return Ok(None);
     };
     let key = &index.keys[number];
@@ -229,7 +231,7 @@ fn last_key(
     if let Some(next) = next {
         let between = key.packet as usize..next.packet as usize;
         let find = |block: &Block<'_>| key_between(block, between, media_ns, index.track.into());
-        if let Some(((packet, media_ns), block)) = look.block(serial, find)? {
+        if let Some(((packet, media_ns), block)) = search.in_block(serial, find)? {
             let start = Start {
                 serial,
                 packet,
@@ -249,9 +251,9 @@ fn last_key(
     }))
 }
 
-/// The last key frame before the group of a section, which its block says the time of.
-fn before(
-    look: Look<'_>,
+/// The last key frame before the group of a section. Its time is read from its block.
+fn key_before_group(
+    search: Search<'_>,
     recording: &Recording,
     media_ns: u64,
     index: &Index,
@@ -263,12 +265,12 @@ fn before(
         return Ok(None);
     };
     let packet = packet as usize;
-    let is_it = |entry: &Entry| {
+    let is_usable = |entry: &Entry| {
         entry.begins_frame && entry.track == index.track && entry.media_ns <= media_ns
     };
-    let found = look.block(serial, |block| {
+    let found = search.in_block(serial, |block| {
         let entry = block.packet(packet).map(|(entry, _)| entry);
-        entry.filter(is_it)
+        entry.filter(is_usable)
     })?;
     Ok(found.map(|(entry, block)| Found {
         start: Start {
@@ -281,18 +283,18 @@ fn before(
     }))
 }
 
-/// The packet with which the last key frame of a track begins that is to be shown at this time or before, and when that is,
-/// as far as packets come in the order of their times.
+/// The first packet and the time of a track's last key frame up to a time, in a block. Later frames are
+/// ignored from the first packet on that is later than this time.
 fn key_before(block: &Block<'_>, media_ns: u64, track: usize) -> Option<(usize, u64)> {
     let is_later = |number: &usize| {
         let entry = block.packet(*number);
-        entry.is_some_and(|(entry, _)| is_of(&entry, track) && entry.media_ns > media_ns)
+        entry.is_some_and(|(entry, _)| is_rtp_of(&entry, track) && entry.media_ns > media_ns)
     };
     let later = (0..block.len()).find(is_later);
     key_between(block, 0..later.unwrap_or(block.len()), media_ns, track)
 }
 
-/// The same among the frames of these packets.
+/// As [`key_before`], among these packets.
 fn key_between(
     block: &Block<'_>,
     packets: Range<usize>,
@@ -305,7 +307,7 @@ fn key_between(
         let Some((entry, _)) = block.packet(number) else {
             continue;
         };
-        if !is_of(&entry, track) {
+        if !is_rtp_of(&entry, track) {
             continue;
         }
         if entry.begins_frame {
@@ -321,8 +323,8 @@ fn key_between(
     found
 }
 
-/// Whether a packet is one of that track's.
-fn is_of(entry: &Entry, track: usize) -> bool {
+/// True if a packet is an RTP packet of the track.
+fn is_rtp_of(entry: &Entry, track: usize) -> bool {
     usize::from(entry.track) == track && entry.kind == Kind::Rtp
 }
 
@@ -331,7 +333,8 @@ mod tests {
     use super::*;
     use crate::archive::block::{Composer, Seal};
 
-    /// A block with key frames of track 1 of two packets each that have these times in ms, and others between them.
+    /// A block with key frames of track 1 of two packets each at these times in ms, and packets of other
+    /// tracks between them.
     fn block_of(times_ms: &[u64]) -> Vec<u8> {
         let mut bytes = vec![0; 65_536];
         let mut composer = Composer::new(bytes.len(), 0, 0);
@@ -346,7 +349,7 @@ mod tests {
                     track,
                     kind,
                     begins_frame,
-                    // It is known by its second packet.
+                    // The second packet of the frame is marked as the key.
                     is_key: !begins_frame,
                     arrival_ns: 0,
                     media_ns: at_ms * 1_000_000,
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_key_frame_up_to_a_time_is_found_by_the_packets_of_its_track() {
+    fn the_last_key_frame_of_the_track_up_to_a_time_is_found() {
         let bytes = block_of(&[100, 140, 180]);
         let block = Block::parse(&bytes).unwrap();
         let found = |at_ms: u64| key_before(&block, at_ms * 1_000_000, 1);
@@ -379,10 +382,10 @@ mod tests {
         assert_eq!(found(9_999), Some((9, 180_000_000)));
     }
 
-    /// A camera's clock was set back while it was recorded: between the frames that the index names, which begin with the
-    /// packets 13 and 21, that is found which the index would have named.
+    /// The camera's clock was set back while it was recorded. Between the keys that begin with the packets 13
+    /// and 21 the search finds the one that a full index would name.
     #[test]
-    fn what_came_before_and_behind_is_not_what_is_between() {
+    fn a_search_between_two_keys_ignores_packets_outside() {
         let bytes = block_of(&[100, 9_000, 9_040, 140, 180, 220, 150]);
         let block = Block::parse(&bytes).unwrap();
         let found = |at_ms: u64| key_between(&block, 13..21, at_ms * 1_000_000, 1);

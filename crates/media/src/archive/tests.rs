@@ -1,4 +1,4 @@
-//! Archives of all small sizes.
+//! Opening archives of all small sizes.
 
 mod resized;
 
@@ -24,8 +24,8 @@ fn trailer(serial: u64, recording: u64, first: u64) -> Trailer {
     Trailer::parse(&block, BLOCK_BYTES.start).unwrap()
 }
 
-/// Recordings of three blocks each, the second of five.
-fn of(serial: u64) -> (u64, u64) {
+/// Recording and its first serial, for each serial: recordings of three blocks each, the second of five.
+fn recording_of(serial: u64) -> (u64, u64) {
     match serial {
         0..3 => (1, 0),
         3..8 => (2, 3),
@@ -33,8 +33,8 @@ fn of(serial: u64) -> (u64, u64) {
     }
 }
 
-/// A ring to which blocks up to `next` were written, but for those that are missing: there what was before, or
-/// nothing that can be read.
+/// A ring in which the blocks before `next` were written, except those that are `unwritten`, where the
+/// previous block stays, and one that is damaged.
 struct Ring {
     places: Vec<Option<Trailer>>,
 }
@@ -43,7 +43,7 @@ impl Ring {
     fn new(blocks: u64, next: u64, unwritten: &BTreeSet<u64>, damaged: Option<u64>) -> Self {
         let mut places = vec![None; blocks as usize];
         for serial in (0..next).filter(|serial| !unwritten.contains(serial)) {
-            let (recording, first) = of(serial);
+            let (recording, first) = recording_of(serial);
             places[(serial % blocks) as usize] = Some(trailer(serial, recording, first));
         }
         if let Some(damaged) = damaged {
@@ -52,34 +52,36 @@ impl Ring {
         Self { places }
     }
 
-    /// What is found when it is opened: the serial of the next block, and the recordings.
-    fn opened(&self, gone: &Gone) -> (u64, Vec<Recording>) {
+    /// The serial of the next block and the recordings, as they are found on opening.
+    fn opened(&self, deleted: &DeletedRanges) -> (u64, Vec<Recording>) {
         let blocks = self.places.len() as u64;
         let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
         let serial = |place| {
             let found = read(place)?.map(|of| of.serial);
-            Ok::<_, Infallible>(found.or_else(|| gone.in_place(place, &Geometry::new(blocks))))
+            Ok::<_, Infallible>(
+                found.or_else(|| deleted.last_in_place(place, &Geometry::new(blocks))),
+            )
         };
-        let found = newest(&Geometry::new(blocks), None, serial).unwrap();
-        // Whatever was the newest before.
-        for known in 0..found.map_or(0, |of| of + 3) {
-            let again = newest(&Geometry::new(blocks), Some(known), serial).unwrap();
-            assert_eq!(again, found, "{blocks} blocks, {known} was the newest");
+        let found = find_newest(&Geometry::new(blocks), None, serial).unwrap();
+        // A cached serial makes no difference.
+        for cached in 0..found.map_or(0, |of| of + 3) {
+            let again = find_newest(&Geometry::new(blocks), Some(cached), serial).unwrap();
+            assert_eq!(again, found, "{blocks} blocks, {cached} was the newest");
         }
-        let next = found.map_or(0, |of| of + 1).max(gone.end());
+        let next = found.map_or(0, |of| of + 1).max(deleted.end());
         (
             next,
-            recordings(next, &Geometry::new(blocks), gone, &[], read).unwrap(),
+            find_recordings(next, &Geometry::new(blocks), deleted, &[], read).unwrap(),
         )
     }
 
     fn newest(&self) -> Option<u64> {
-        self.opened(&Gone::default()).0.checked_sub(1)
+        self.opened(&DeletedRanges::default()).0.checked_sub(1)
     }
 }
 
 #[test]
-fn the_newest_block_is_found_whichever_one_is_damaged() {
+fn the_newest_block_is_found_when_another_is_damaged() {
     for blocks in [4, 5, 7, 16, 33] {
         for next in 0..blocks * 5 / 2 {
             let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
@@ -100,7 +102,7 @@ fn the_newest_block_is_found_whichever_one_is_damaged() {
 
 /// The last blocks before a crash may have been written in any order, each whole, not at all, or in part.
 #[test]
-fn after_a_crash_what_was_written_in_order_is_found() {
+fn blocks_written_in_order_are_found_after_a_crash() {
     for blocks in [8, 12, 19] {
         for flushed in 1..2 * blocks {
             for pattern in 0..3_u32.pow(4) {
@@ -111,7 +113,7 @@ fn after_a_crash_what_was_written_in_order_is_found() {
                 let torn = torn.map(|index| flushed + index);
                 let ring = Ring::new(blocks, flushed + 4, &unwritten, torn);
                 let found = ring.newest();
-                // As far as they were written one after another, at least.
+                // At least the blocks up to the first unwritten one.
                 let in_order = (0..4).take_while(|index| state(*index) == 0).count() as u64;
                 let range = flushed - 1 + in_order..flushed + 4;
                 assert!(
@@ -124,14 +126,14 @@ fn after_a_crash_what_was_written_in_order_is_found() {
 }
 
 #[test]
-fn recordings_are_listed_as_far_as_they_are_there() {
+fn recordings_are_listed_without_overwritten_blocks() {
     let blocks = 9;
     for next in 1..30_u64 {
         let ring = Ring::new(blocks, next, &BTreeSet::new(), None);
         let oldest = next.saturating_sub(blocks);
         let mut expected: Vec<Recording> = Vec::new();
         for serial in oldest..next {
-            let (number, _) = of(serial);
+            let (number, _) = recording_of(serial);
             match expected.last_mut().filter(|last| last.number == number) {
                 Some(last) => last.end = serial + 1,
                 None => expected.push(Recording {
@@ -143,50 +145,50 @@ fn recordings_are_listed_as_far_as_they_are_there() {
             }
         }
         assert_eq!(
-            ring.opened(&Gone::default()),
+            ring.opened(&DeletedRanges::default()),
             (next, expected),
             "{next} written"
         );
     }
 }
 
-/// What is deleted is not found again, whether its places were discarded or not, and everything else is: the newest block
-/// too, and with it the serial that comes next.
+/// Deleted blocks are not found again, whether their places were discarded or not. All other blocks are
+/// found, and the next serial is right.
 #[test]
-fn what_was_deleted_is_gone_after_a_restart_and_nothing_else_is() {
+fn only_deleted_blocks_are_gone_after_a_restart() {
     for blocks in [4, 9, 16, 33] {
         for next in 1..blocks * 5 / 2 {
             let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
-            let (_, all) = whole.opened(&Gone::default());
+            let (_, all) = whole.opened(&DeletedRanges::default());
             let oldest = next.saturating_sub(blocks);
             for pattern in 0..1_u32 << all.len().min(5) {
                 for until in [0, oldest + 1, oldest + 2] {
-                    let mut gone = Gone::default();
-                    gone.add(0..until.min(next));
+                    let mut deleted = DeletedRanges::default();
+                    deleted.add(0..until.min(next));
                     for (place, of) in all.iter().rev().enumerate() {
                         if pattern >> place & 1 == 1 {
-                            gone.add(of.first..of.end);
+                            deleted.add(of.first..of.end);
                         }
                     }
-                    reopened(&whole, next, &all, &gone);
+                    assert_reopened(&whole, next, &all, &deleted);
                 }
             }
         }
     }
 }
 
-fn reopened(whole: &Ring, next: u64, all: &[Recording], gone: &Gone) {
+fn assert_reopened(whole: &Ring, next: u64, all: &[Recording], deleted: &DeletedRanges) {
     let blocks = whole.places.len() as u64;
     let left = |found: &[Recording]| -> Vec<(u64, u64, u64)> {
         let left = found.iter().filter_map(|of| {
-            let first = gone.after(of.first);
+            let first = deleted.first_kept(of.first);
             (first < of.end).then_some((of.number, first, of.end))
         });
         left.collect()
     };
     let mut places = whole.places.clone();
     for place in &mut places {
-        *place = place.filter(|of| gone.range_of(of.serial).is_none());
+        *place = place.filter(|of| deleted.range_of(of.serial).is_none());
     }
     for ring in [
         Ring { places },
@@ -194,70 +196,74 @@ fn reopened(whole: &Ring, next: u64, all: &[Recording], gone: &Gone) {
             places: whole.places.clone(),
         },
     ] {
-        let (found_next, found) = ring.opened(gone);
-        assert_eq!(found_next, next, "{blocks} blocks, {gone:?} gone");
-        assert_eq!(left(&found), left(all), "{blocks} blocks, {next}, {gone:?}");
+        let (found_next, found) = ring.opened(deleted);
+        assert_eq!(found_next, next, "{blocks} blocks, {deleted:?} deleted");
+        assert_eq!(
+            left(&found),
+            left(all),
+            "{blocks} blocks, {next}, {deleted:?}"
+        );
     }
 }
 
-/// A ring goes on over what was deleted: what is remembered of it misleads nobody, whatever a crash has left of the
-/// newest blocks.
+/// A ring that was recorded over deleted ranges: these do not mislead the search, whatever a crash has left
+/// of the newest blocks.
 #[test]
-fn what_is_recorded_over_deleted_blocks_is_found() {
+fn blocks_recorded_over_deleted_ones_are_found() {
     for blocks in [8, 12, 19] {
-        for deleted in 1..2_u64 * blocks {
-            let mut gone = Gone::default();
-            gone.add(deleted.saturating_sub(3)..deleted);
-            for next in deleted..deleted + 2 * blocks {
+        for end in 1..2_u64 * blocks {
+            let mut deleted = DeletedRanges::default();
+            deleted.add(end.saturating_sub(3)..end);
+            for next in end..end + 2 * blocks {
                 for torn in [None, next.checked_sub(2), next.checked_sub(1)] {
-                    let torn = torn.filter(|torn| *torn >= deleted);
+                    let torn = torn.filter(|torn| *torn >= end);
                     let mut ring = Ring::new(blocks, next, &BTreeSet::new(), torn);
                     for place in &mut ring.places {
-                        *place = place.filter(|of| gone.range_of(of.serial).is_none());
+                        *place = place.filter(|of| deleted.range_of(of.serial).is_none());
                     }
-                    let found = ring.opened(&gone).0;
+                    let found = ring.opened(&deleted).0;
                     let expected = match torn {
                         Some(torn) if torn + 1 == next => next - 1,
                         _ => next,
                     };
-                    assert_eq!(found, expected, "{blocks}, {gone:?}, {next}, {torn:?}");
+                    assert_eq!(found, expected, "{blocks}, {deleted:?}, {next}, {torn:?}");
                 }
             }
         }
     }
 }
 
-/// Whatever was known of it before, and whatever has been recorded, overwritten, deleted or damaged since, the same is
-/// found as if nothing were known; and where nothing was, with one read.
+/// Cached contents give the same result as no cache, whatever was recorded, overwritten, deleted or damaged
+/// since. If nothing was, opening takes one read.
 #[test]
-fn what_was_known_of_an_archive_is_right_or_not_used() {
+fn cached_contents_are_right_or_not_used() {
     let blocks = 19;
     for before in 0..3 * blocks {
         let old = Ring::new(blocks, before, &BTreeSet::new(), None);
-        let (_, known) = old.opened(&Gone::default());
+        let (_, cached) = old.opened(&DeletedRanges::default());
         for next in before..before + 2 * blocks {
-            for (deleted, is_damaged) in [(0, false), (0, true), (1, false), (4, true)] {
-                let mut gone = Gone::default();
-                if let Some(last) = next.checked_sub(deleted).filter(|_| deleted > 0) {
-                    gone.add(of(last).1..last + 1);
+            for (count, is_damaged) in [(0, false), (0, true), (1, false), (4, true)] {
+                let mut deleted = DeletedRanges::default();
+                if let Some(last) = next.checked_sub(count).filter(|_| count > 0) {
+                    deleted.add(recording_of(last).1..last + 1);
                 }
                 let damaged = next.checked_sub(1).filter(|_| is_damaged);
                 let ring = Ring::new(blocks, next, &BTreeSet::new(), damaged);
                 let geometry = Geometry::new(blocks);
-                let find = |known: &[Recording]| {
+                let find = |cached: &[Recording]| {
                     let mut reads = 0;
                     let read = |place: u64| {
                         reads += 1;
                         Ok::<_, Infallible>(ring.places[place as usize])
                     };
-                    let found = recordings(next, &geometry, &gone, known, read).unwrap();
+                    let found = find_recordings(next, &geometry, &deleted, cached, read).unwrap();
                     (found, reads)
                 };
-                let ((anew, all), (found, reads)) = (find(&[]), find(&known));
-                let what = format!("{before} and {next}, {gone:?}, {damaged:?}");
-                assert_eq!(found, anew, "{what}");
+                let ((uncached, all), (found, reads)) = (find(&[]), find(&cached));
+                let what = format!("{before} and {next}, {deleted:?}, {damaged:?}");
+                assert_eq!(found, uncached, "{what}");
                 assert!(reads <= all, "{what}");
-                if next == before && deleted == 0 && !is_damaged {
+                if next == before && count == 0 && !is_damaged {
                     assert!(reads <= 1, "{what}");
                 }
             }

@@ -1,23 +1,23 @@
-//! From one section of the index to the next, as whoever plays faster or backwards goes, up to the blocks that have been
-//! recorded last.
+//! Going from one section of the index to the next, for playing faster or backwards, up to the blocks that
+//! were recorded last.
 
 use super::*;
-use crate::archive::index::{Key, Over};
+use crate::archive::index::{FrameEnd, Key};
 
-/// Where a key frame ends.
+/// End of a key frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// By that block, which is on the disks.
+    /// It ends in or before the block of this serial, which is on the disks.
     By(u64),
-    /// In what has not been recorded yet, or is on its way to the disks.
+    /// It ends in a block that is not on the disks yet.
     NotYet,
-    /// Who knows: it is damaged there, or longer than the group behind its own.
+    /// Unknown: a block is damaged, or the frame is longer than the next group.
     Unknown,
 }
 
 impl Archive {
-    /// The section of the index that is about this time of a recording; of the group that is being recorded, what is known
-    /// of it so far. `None`: that is not known, or all of it is damaged.
+    /// The section of the index that is about this time of a recording; for the group that is being recorded,
+    /// the section in the making. `None` if there is none or all of its blocks are damaged.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -28,13 +28,13 @@ impl Archive {
         media_ns: u64,
     ) -> Result<Option<Arc<Index>>, ArchiveError> {
         let index = self.index_at(client, recording, media_ns)?;
-        // Where the section of the group before is lost it says nothing of that.
-        let is_it =
+        // If the section before it is lost, the section in the making is not about earlier times.
+        let has_time =
             |index: &Arc<Index>| index.begins_ns() <= media_ns || index.first <= recording.first;
-        Ok(index.or_else(|| self.so_far(recording).filter(is_it)))
+        Ok(index.or_else(|| self.so_far(recording).filter(has_time)))
     }
 
-    /// The same about a block.
+    /// As [`index_so_far_at`](Self::index_so_far_at), for a block.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -47,12 +47,13 @@ impl Archive {
         if !(recording.first..recording.end).contains(&serial) {
             return Ok(None);
         }
-        let index = self.section(client, recording, recording.last_of(serial / GROUP))?;
-        let is_it = |index: &Arc<Index>| (index.first..index.end()).contains(&serial);
-        Ok(index.or_else(|| self.so_far(recording).filter(is_it)))
+        let last = recording.last_serial_of(serial / GROUP);
+        let index = self.section(client, recording, last)?;
+        let has_block = |index: &Arc<Index>| (index.first..index.end()).contains(&serial);
+        Ok(index.or_else(|| self.so_far(recording).filter(has_block)))
     }
 
-    /// The section of the index before another, if that one is not the first of its recording.
+    /// The section of the group before `index`; `None` if there is none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -68,8 +69,8 @@ impl Archive {
         }
     }
 
-    /// The section of the index after another, as far as there is one: of the group that is being recorded, what is known of
-    /// it so far, which may be more of the same group.
+    /// The section after `index`. For the group that is being recorded it is the section in the making, which
+    /// may be a longer one of the same group. `None` if there is no later block.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -85,14 +86,14 @@ impl Archive {
             return Ok(None);
         }
         let after = self.section(client, recording, serial)?;
-        let is_it = |so_far: &Arc<Index>| (so_far.first..so_far.end()).contains(&serial);
-        Ok(after.or_else(|| self.so_far(recording).filter(is_it)))
+        let has_block = |so_far: &Arc<Index>| (so_far.first..so_far.end()).contains(&serial);
+        Ok(after.or_else(|| self.so_far(recording).filter(has_block)))
     }
 
-    /// Where a frame ends that a section names. Where it goes on in the next group the section of that tells, if it can be
-    /// read.
+    /// The end of a key frame of the section `index`. If the frame goes on in the next group, that group's
+    /// section has its end.
     pub fn end_of(&self, client: &Client, recording: &Recording, index: &Index, key: &Key) -> End {
-        // What is being recorded may not have been written as far as is known of it.
+        // A section in the making may be about blocks that are not on the disks yet.
         let by = |end: u64| match end < recording.end {
             true => End::By(end),
             false => End::NotYet,
@@ -100,32 +101,36 @@ impl Archive {
         if let Some(end) = key.end {
             return by(end);
         }
-        if index.over_by(key.serial + 1) != Over::Behind {
+        if index.frame_end_from(key.serial + 1) != FrameEnd::AfterSection {
             return End::Unknown;
         }
         let Ok(after) = self.index_after(client, recording, index) else {
             return End::Unknown;
         };
-        // It may be more of the same group.
+        // It may be a longer section of the same group.
         if let Some(after) = &after
-            && let Some(again) = after.named_again(key)
+            && let Some(again) = after.same_key(key)
         {
             return self.end_of(client, recording, after, again);
         }
-        let over = after.as_ref().map(|after| after.over_by(index.end()));
+        let frame_end = after
+            .as_ref()
+            .map(|after| after.frame_end_from(index.end()));
         let known_to = after.map_or(index.end(), |after| after.end());
-        match over {
-            Some(Over::By(end)) => by(end),
-            Some(Over::Damaged) => End::Unknown,
-            // No frame is behind the last one.
-            Some(Over::Behind) if self.is_ended_by(client, recording, known_to) => by(known_to - 1),
+        match frame_end {
+            Some(FrameEnd::By(end)) => by(end),
+            Some(FrameEnd::Unknown) => End::Unknown,
+            // It is the last frame of the recording.
+            Some(FrameEnd::AfterSection) if self.is_ended_by(client, recording, known_to) => {
+                by(known_to - 1)
+            }
             _ if known_to >= recording.end => End::NotYet,
             _ if known_to.is_multiple_of(GROUP) => End::Unknown,
             _ => End::NotYet,
         }
     }
 
-    /// Whether a recording was ended with the block before that one.
+    /// True if a recording ended properly with the block before `end`.
     fn is_ended_by(&self, client: &Client, recording: &Recording, end: u64) -> bool {
         let is_last = || {
             let trailer = self.trailer(client, end - 1).ok().flatten();

@@ -1,23 +1,23 @@
-//! The wall clock: what it is asked for, and how far it is believed.
+//! The wall clock, and how far it is trusted.
 //!
-//! Everything that is decided here goes by a monotonic clock, which nobody sets; the wall clock is what people are
-//! told, and what recordings say of when they began. Only retention by age has to compare the two, and what it lets go of
-//! does not come back. So a clock that is set ahead is not believed at once, and recordings are as old as they can be by
-//! all that is known of them, not by what they say alone.
+//! Decisions go by a monotonic clock, which cannot be set. The wall clock is shown to users, and each
+//! recording stores when it began by it. Only retention by age has to compare the two, and what it deletes
+//! does not come back. So a wall clock that was set ahead is not trusted at once, and the age of a recording
+//! is the least that is possible by all that is known, not just by its own times.
 //!
-//! Nothing here asks a clock but [`now_unix_ns`]: times are arguments.
+//! Only [`now_unix_ns`] reads a clock; the other functions get times as arguments.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sched::units::{Nanos, Time};
 
-/// A clock that is ahead by more than that has been set, or the host has slept.
-const AHEAD_MAX: Nanos = Nanos::from_secs(300);
+/// A clock that is ahead by more than this was set, or the host was suspended.
+const DEVIATION_MAX: Nanos = Nanos::from_secs(300);
 
-/// So long a clock has to go on as it was set before it is believed.
-const DOUBTED: Nanos = Nanos::from_secs(86_400);
+/// A clock that was set ahead is trusted after it has gone on for this long.
+const DOUBT: Nanos = Nanos::from_secs(86_400);
 
-/// Nanoseconds since 1970, by the wall clock.
+/// The wall clock's time, in nanoseconds since 1970.
 #[must_use]
 pub fn now_unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -26,17 +26,17 @@ pub fn now_unix_ns() -> u64 {
     })
 }
 
-/// An instant, by both clocks.
+/// An instant on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instant {
-    /// By the wall clock, as far as it is believed, in nanoseconds since 1970.
+    /// On the wall clock as far as it is trusted, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// By the clock that nobody sets.
+    /// On the monotonic clock.
     pub at: Time,
 }
 
 impl Instant {
-    /// What the wall clock would say at another time, were it not set meanwhile.
+    /// The wall clock's time at another instant of the monotonic clock, if it is not set between the two.
     #[must_use]
     pub fn unix_ns_at(&self, at: Time) -> u64 {
         let later = at.saturating_since(self.at).get();
@@ -45,33 +45,34 @@ impl Instant {
     }
 }
 
-/// A clock that is doubted when it is set ahead.
+/// A wall clock that is doubted for a day after it was set ahead.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Believed {
+pub struct TrustedClock {
     last: Option<Instant>,
-    /// What it was set to, and when that was seen first.
+    /// The first reading after the clock was set ahead.
     doubted: Option<Instant>,
 }
 
-impl Believed {
-    /// What is believed when it says `unix_ns`: that, or, for a day after it was set ahead, what it would say had it gone on.
-    /// One that is set back is believed: nothing goes because of that.
-    pub fn look(&mut self, unix_ns: u64, at: Time) -> Instant {
-        let said = Instant { unix_ns, at };
+impl TrustedClock {
+    /// The trusted time when the wall clock shows `unix_ns`. If it was set ahead less than a day ago, this is
+    /// the time that it would show otherwise. A clock that was set back is trusted, because that deletes
+    /// nothing.
+    pub fn observe(&mut self, unix_ns: u64, at: Time) -> Instant {
+        let reading = Instant { unix_ns, at };
         let is_ahead_of =
-            |of: &Instant| unix_ns > of.unix_ns_at(at).saturating_add(AHEAD_MAX.get());
+            |of: &Instant| unix_ns > of.unix_ns_at(at).saturating_add(DEVIATION_MAX.get());
         let Some(last) = self.last.filter(is_ahead_of) else {
             self.doubted = None;
-            return *self.last.insert(said);
+            return *self.last.insert(reading);
         };
         let doubted = self.doubted.filter(|of| {
-            let as_set = of.unix_ns_at(at);
-            unix_ns.abs_diff(as_set) <= AHEAD_MAX.get()
+            let expected = of.unix_ns_at(at);
+            unix_ns.abs_diff(expected) <= DEVIATION_MAX.get()
         });
-        let doubted = *self.doubted.insert(doubted.unwrap_or(said));
-        if at.saturating_since(doubted.at) >= DOUBTED {
+        let doubted = *self.doubted.insert(doubted.unwrap_or(reading));
+        if at.saturating_since(doubted.at) >= DOUBT {
             self.doubted = None;
-            return *self.last.insert(said);
+            return *self.last.insert(reading);
         }
         Instant {
             unix_ns: last.unix_ns_at(at),
@@ -79,18 +80,19 @@ impl Believed {
         }
     }
 
-    /// Whether it is doubted.
+    /// True while the clock is doubted.
     #[must_use]
     pub fn is_doubted(&self) -> bool {
         self.doubted.is_some()
     }
 }
 
-/// How much earlier a recording was than it says, which is less than nothing for one that was later. It says that it ends
-/// at `ends`; the one before ended at `floor`, the next one says that it began at `next`, and it is `now`.
+/// Nanoseconds by which a recording's times are ahead of the true time, negative if they are behind. By its
+/// own times it ends at `ends`; the recording before it ended at `floor`, the next one began at `next` by its
+/// own times, and the current time is `now`; all in nanoseconds since 1970.
 ///
-/// Nothing has ended that has not been yet: what says so was recorded by a clock that was ahead, and is taken to have ended
-/// when the next one began, or just now. Nor has anything ended before what was recorded before it: that was a clock that
+/// A recording that ends in the future was made with a clock that was ahead. It is taken to have ended when
+/// the next one began, or just now. A recording that ended before the previous one was made with a clock that
 /// had not been set yet.
 #[must_use]
 pub fn ahead_ns(ends: u64, floor: u64, next: Option<u64>, now: u64) -> i128 {
@@ -108,72 +110,75 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
     const DAY: u64 = 86_400 * S;
-    /// 2026 and 2040, or so.
+    /// About 2026 and 2040.
     const NOW: u64 = 1_796_000_000 * S;
     const LATER: u64 = 2_210_000_000 * S;
 
-    fn looks(clock: &mut Believed, at: u64, says: u64) -> u64 {
-        let of = clock.look(says, Time(at));
+    fn observe(clock: &mut TrustedClock, at: u64, shown: u64) -> u64 {
+        let of = clock.observe(shown, Time(at));
         assert_eq!(of.at, Time(at));
         of.unix_ns
     }
 
     #[test]
-    fn a_clock_that_jumps_ahead_and_back_is_as_if_it_had_not() {
-        let mut clock = Believed::default();
-        assert_eq!(looks(&mut clock, 0, NOW), NOW);
-        // Set right by a little, either way.
-        assert_eq!(looks(&mut clock, 10 * S, NOW + 200 * S), NOW + 200 * S);
-        assert_eq!(looks(&mut clock, 20 * S, NOW + 20 * S), NOW + 20 * S);
+    fn a_jump_ahead_and_back_has_no_effect() {
+        let mut clock = TrustedClock::default();
+        assert_eq!(observe(&mut clock, 0, NOW), NOW);
+        // Small corrections in either direction.
+        assert_eq!(observe(&mut clock, 10 * S, NOW + 200 * S), NOW + 200 * S);
+        assert_eq!(observe(&mut clock, 20 * S, NOW + 20 * S), NOW + 20 * S);
         assert!(!clock.is_doubted());
         for after in [30, 3_600, 80_000] {
-            let said = looks(&mut clock, after * S, LATER + after * S);
-            assert_eq!((said, clock.is_doubted()), (NOW + after * S, true));
+            let trusted = observe(&mut clock, after * S, LATER + after * S);
+            assert_eq!((trusted, clock.is_doubted()), (NOW + after * S, true));
         }
-        // Back before a day is over: as if nothing had been.
-        assert_eq!(looks(&mut clock, DAY, NOW + DAY), NOW + DAY);
+        // Set back within a day: the jump has no effect.
+        assert_eq!(observe(&mut clock, DAY, NOW + DAY), NOW + DAY);
         assert!(!clock.is_doubted());
-        // Ahead again, which begins anew.
-        let said = looks(&mut clock, DAY + S, LATER);
-        assert_eq!(said, NOW + DAY + S);
+        // Another jump ahead starts another day of doubt.
+        let trusted = observe(&mut clock, DAY + S, LATER);
+        assert_eq!(trusted, NOW + DAY + S);
         assert!(clock.is_doubted());
     }
 
     #[test]
-    fn a_clock_that_stays_ahead_for_a_day_is_believed() {
-        let mut clock = Believed::default();
-        looks(&mut clock, 0, NOW);
-        assert_eq!(looks(&mut clock, S, LATER), NOW + S);
-        assert_eq!(looks(&mut clock, DAY, LATER + DAY - S), NOW + DAY);
+    fn a_clock_that_stays_ahead_for_a_day_is_trusted() {
+        let mut clock = TrustedClock::default();
+        observe(&mut clock, 0, NOW);
+        assert_eq!(observe(&mut clock, S, LATER), NOW + S);
+        assert_eq!(observe(&mut clock, DAY, LATER + DAY - S), NOW + DAY);
         let at = DAY + S;
-        assert_eq!(looks(&mut clock, at, LATER + DAY), LATER + DAY);
+        assert_eq!(observe(&mut clock, at, LATER + DAY), LATER + DAY);
         assert!(!clock.is_doubted());
-        // Another time than it was set to is another day.
-        assert_eq!(looks(&mut clock, at + S, LATER + 9 * DAY), LATER + DAY + S);
+        // Setting it to another time starts another day of doubt.
+        assert_eq!(
+            observe(&mut clock, at + S, LATER + 9 * DAY),
+            LATER + DAY + S
+        );
         let other = LATER + 90 * DAY;
-        assert_eq!(looks(&mut clock, at + DAY, other), LATER + 2 * DAY);
+        assert_eq!(observe(&mut clock, at + DAY, other), LATER + 2 * DAY);
         assert!(clock.is_doubted());
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_believed_at_once_and_then_goes_on() {
-        let mut clock = Believed::default();
-        assert_eq!(looks(&mut clock, 0, LATER), LATER);
-        assert_eq!(looks(&mut clock, S, NOW), NOW);
-        assert_eq!(looks(&mut clock, 2 * S, NOW + S), NOW + S);
-        // A host that has not set its clock yet keeps what it has for a day more than it has to.
-        assert_eq!(looks(&mut clock, 3 * S, 0), 0);
-        assert_eq!(looks(&mut clock, 4 * S, NOW), S);
+    fn a_clock_that_is_set_back_is_trusted_at_once() {
+        let mut clock = TrustedClock::default();
+        assert_eq!(observe(&mut clock, 0, LATER), LATER);
+        assert_eq!(observe(&mut clock, S, NOW), NOW);
+        assert_eq!(observe(&mut clock, 2 * S, NOW + S), NOW + S);
+        // A host whose clock is not set yet retains recordings for up to a day more.
+        assert_eq!(observe(&mut clock, 3 * S, 0), 0);
+        assert_eq!(observe(&mut clock, 4 * S, NOW), S);
     }
 
     #[test]
-    fn recordings_are_as_old_as_they_can_be_by_all_that_is_known() {
+    fn recordings_get_the_least_possible_age() {
         let day = |of: u64| NOW - of * DAY;
         for (ends, floor, next, earlier) in [
-            // All is well.
+            // The clocks were right.
             (day(3), day(4), Some(day(3)), 0),
             (day(3), 0, None, 0),
-            // By a clock that was ahead: it ended when the next one began, or just now.
+            // The clock was ahead: the recording ended when the next one began, or just now.
             (LATER, day(4), Some(day(3)), LATER - day(3)),
             (LATER, day(4), None, LATER - NOW),
             // The next one's clock was ahead as well, or had not been set.
@@ -183,14 +188,14 @@ mod tests {
             let found = ahead_ns(ends, floor, next, NOW);
             assert_eq!(found, i128::from(earlier), "{ends} {floor} {next:?}");
         }
-        // By one that had not been set: not before what was recorded before.
+        // The clock was not set: the recording did not end before the previous one.
         assert_eq!(
             ahead_ns(7 * S, day(4), Some(day(3)), NOW),
             i128::from(7 * S) - i128::from(day(4))
         );
-        // What was recorded well stays as old as it is when the next one's clock was not set.
+        // The next recording's clock was not set: no effect.
         assert_eq!(ahead_ns(day(4), day(5), Some(7), NOW), 0);
-        // A clock that is not set yet: everything is in what it takes for the future, and has just been.
+        // The current clock is not set yet: all recordings are in its future and count as just ended.
         assert_eq!(
             ahead_ns(day(4), 5 * S, None, 5 * S),
             i128::from(day(4) - 5 * S)
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_told_by_either_clock() {
+    fn unix_time_follows_the_monotonic_clock() {
         let of = Instant {
             unix_ns: NOW,
             at: Time(50 * S),

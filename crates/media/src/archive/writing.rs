@@ -1,20 +1,20 @@
-//! A recording that is being made: which serials it has, and where they go.
+//! The active recording: the serials of its blocks, and their places.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// So long a writer waits at the end of the ring for what is being decided about it.
-const LOOKED_AT_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait of a writer at the end of the ring for a check that may make it longer.
+const CHECK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Archive {
-    /// Takes the archive for a recording. Until it is dropped nobody else can have one made.
+    /// Starts a recording. Until the result is dropped, no other recording can start in the archive.
     ///
     /// # Errors
-    /// When somebody else has.
+    /// When a recording is being made.
     pub fn record(self: &Arc<Self>) -> Result<Writing, ArchiveError> {
-        // While the ring becomes another one it is not known what has to be reserved.
-        let kept = self.kept();
+        // Waits for a resize to end: the caller reserves a stream for the ring's range.
+        let record = self.retention_record();
         let mut state = self.state();
         if state.is_recorded {
             return Err(ArchiveError::Busy(self.volume.name().to_owned()));
@@ -26,9 +26,9 @@ impl Archive {
         state.forget(number);
         let first = state.next;
         drop(state);
-        // Those that a recording before was told places of and has not written are its.
+        // A previous recording may have got places for later blocks and not have written them.
         self.writer().next = first;
-        drop(kept);
+        drop(record);
         Ok(Writing {
             archive: Arc::clone(self),
             number,
@@ -39,70 +39,71 @@ impl Archive {
     }
 }
 
-/// A recording that is being made.
+/// Handle of the active recording. Dropping it ends the recording.
 #[derive(Debug)]
 pub struct Writing {
     archive: Arc<Archive>,
     number: u64,
     first: u64,
     begun_unix_ns: u64,
-    /// Blocks that are written behind one that is not.
+    /// Serials of written blocks that follow one that is not written yet.
     written: Vec<u64>,
 }
 
 impl Writing {
-    /// Its archive.
+    /// The archive that it is recorded in.
     #[must_use]
     pub fn archive(&self) -> &Arc<Archive> {
         &self.archive
     }
 
-    /// Its number.
+    /// The recording's number.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The serial of its first block.
+    /// Serial of its first block.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// It begins now, in nanoseconds since 1970 and by the clock that nobody sets, through a stream that is reserved for
-    /// the archive's range. From now on the ring may become longer and shorter.
+    /// The recording begins at this time, in nanoseconds since 1970 and on the monotonic clock, through a
+    /// stream that is reserved for the archive's range. From this call on, the ring may be resized.
     pub fn begin(&mut self, now_unix_ns: u64, now: Time, recorder: Changer) {
         self.begun_unix_ns = now_unix_ns;
         let mut state = self.archive.state();
-        state.begun = Some((self.number, now));
+        state.last_begin = Some((self.number, now));
         state.recorder = Some(recorder);
         drop(state);
         if self.archive.retention().changes_length() {
-            self.archive.look();
+            self.archive.request_check();
         }
     }
 
-    /// When it began, in nanoseconds since 1970.
+    /// Start time in nanoseconds since 1970.
     #[must_use]
     pub fn begun_unix_ns(&self) -> u64 {
         self.begun_unix_ns
     }
 
-    /// What says where its blocks go.
+    /// Allocates the places of the recording's blocks.
     #[must_use]
-    pub fn placer(&self) -> Placer {
-        Placer {
+    pub fn placer(&self) -> PlaceAllocator {
+        PlaceAllocator {
             archive: Arc::clone(&self.archive),
             first: self.first,
         }
     }
 
-    /// What the index says of the blocks of a group that are full, the last of which is the last one that is.
+    /// Sets the section in the making about the current group's full blocks.
     pub fn indexed(&self, index: Arc<Index>) {
-        self.archive.keep_so_far(self.number, index);
+        self.archive.set_so_far(self.number, index);
     }
 
-    /// So many blocks of it are on the disks, from the `index`th on: they can be played when those before them can.
+    /// Notes that `count` blocks from the `index`th block of the recording on are on the disks. A block
+    /// becomes readable when it and all blocks before it are written.
     pub fn written(&mut self, index: u64, count: u64) {
         let serial = self.first + index;
         self.written.extend(serial..serial + count);
@@ -122,9 +123,9 @@ impl Writing {
         {
             Some(last) => last.end = end,
             None => {
-                // What has gone would be looked at by all who play, for as long as it is open.
+                // Drop recordings that have gone, which lookups would otherwise pass each time.
                 let mut recordings = std::mem::take(&mut state.recordings);
-                recordings.retain(|of| state.there(of).is_some());
+                recordings.retain(|of| state.remaining(of).is_some());
                 recordings.push(Recording {
                     number: self.number,
                     first: self.first,
@@ -138,54 +139,57 @@ impl Writing {
     }
 }
 
-/// Says where the blocks of a recording go.
+/// Allocates the places of the active recording's blocks, in order.
 #[derive(Debug)]
-pub struct Placer {
+pub struct PlaceAllocator {
     archive: Arc<Archive>,
     first: u64,
 }
 
-impl Placer {
-    /// The `index`th block is handed to the disks, and where in the archive's range it goes: what was there before
-    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one,
-    /// and for a moment while it is looked at whether it is to become longer.
+impl PlaceAllocator {
+    /// Allocates the place of the recording's `index`th block, which is then handed to the disks, and returns
+    /// its offset in the archive's range. From this call on, the block that was there before counts as
+    /// overwritten.
+    ///
+    /// Waits while a resize that moves this place becomes durable. At the end of the ring it also waits, for
+    /// at most [`CHECK_WAIT_MAX`], for a check that may make the ring longer.
     ///
     /// # Panics
-    /// When the block is before the base of the ring, which cannot be: a ring is made another one only with a base up to
-    /// which all blocks are written ([`resize`](Archive::resize)), and a recording begins behind those.
+    /// If the block is before the base of the ring. This does not happen: a ring is resized only to a base up
+    /// to which all blocks are written ([`resize`](Archive::resize)), and a recording begins after them.
     pub fn place(&self, index: u64) -> Bytes {
         let (archive, serial) = (&self.archive, self.first + index);
         let mut writer = archive.writer();
-        let until = Instant::now() + LOOKED_AT_WITHIN;
-        let (place, is_due) = loop {
+        let until = Instant::now() + CHECK_WAIT_MAX;
+        let (place, is_check_due) = loop {
             let mut state = archive.state();
             let place = state.geometry.place(serial);
-            let begins_again = place == Some(0) && serial > state.geometry.base;
+            let is_at_end = place == Some(0) && serial > state.geometry.base;
             let left = until.saturating_duration_since(Instant::now());
-            let waits = begins_again && writer.is_looked_at && !left.is_zero();
+            let waits_for_check = is_at_end && writer.is_check_pending && !left.is_zero();
             let is_settled = writer.pending.is_none_or(|to| to.place(serial) == place);
-            if is_settled && waits {
+            if is_settled && waits_for_check {
                 drop(state);
-                let looked = archive.settled.wait_timeout(writer, left);
-                writer = looked.unwrap_or_else(PoisonError::into_inner).0;
+                let checked = archive.settled.wait_timeout(writer, left);
+                writer = checked.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             if is_settled {
-                let is_due = state.look_at.is_some_and(|at| at <= serial);
-                state.look_at.take_if(|_| is_due);
-                break (place, is_due);
+                let is_check_due = state.check_at.is_some_and(|at| at <= serial);
+                state.check_at.take_if(|_| is_check_due);
+                break (place, is_check_due);
             }
             drop(state);
             let settled = archive.settled.wait(writer);
             writer = settled.unwrap_or_else(PoisonError::into_inner);
         };
         writer.next = serial + 1;
-        writer.is_looked_at |= is_due;
+        writer.is_check_pending |= is_check_due;
         drop(writer);
-        if is_due {
-            archive.look();
+        if is_check_due {
+            archive.request_check();
         }
-        let place = place.expect("a recording begins behind the base of its ring");
+        let place = place.expect("a recording begins after the base of its ring");
         Bytes(place * archive.header.block_bytes)
     }
 }

@@ -1,67 +1,68 @@
-//! AAC in MPEG4-GENERIC packets (RFC 3640), or MP4A-LATM ones (RFC 6416): frames of sound from packets.
+//! AAC frames from MPEG4-GENERIC packets (RFC 3640) or MP4A-LATM packets (RFC 6416).
 
 mod bits;
 mod latm;
 
 use super::unit::{Packet, Unit};
-use crate::sdp::Track as Described;
+use crate::sdp::Track as TrackDescription;
 use crate::sdp::parameter;
 use bits::{Bits, FREQUENCIES};
-use latm::{Elements, Mux};
+use latm::{ElementLayout, ElementState};
 
-/// How frames lie in packets, and what a decoder has to know.
+/// The packet layout of a track, and the decoder configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     layout: Layout,
-    /// What a decoder is told (`AudioSpecificConfig`, ISO/IEC 14496-3).
+    /// The `AudioSpecificConfig` (ISO/IEC 14496-3).
     pub specific: Vec<u8>,
-    /// The type of its objects, from 1.
+    /// Audio object type, from 1.
     pub object_type: u8,
-    /// The same of what is in them, where a band (SBR) or a channel (PS) is added to it.
+    /// Object type of the core stream, if SBR or PS extends it; otherwise `object_type`.
     core_type: u8,
-    /// Which of the sampling frequencies it has; 15 is none of them.
+    /// Index into [`FREQUENCIES`]; 15: another frequency.
     pub frequency_index: u8,
-    /// The sampling frequency in Hz.
+    /// Sampling frequency of the core stream in Hz.
     frequency: u32,
-    /// How many of them a frame has.
+    /// Samples per frame, at that frequency.
     frame_samples: u32,
-    /// How many channels, as that is written.
+    /// Channel configuration (ISO/IEC 14496-3, table 1.19).
     pub channels: u8,
 }
 
-/// How frames lie in packets.
+/// Layout of the frames in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layout {
-    /// Behind a header for each frame (MPEG4-GENERIC).
-    Heads(Heads),
-    /// In elements, which have lengths in them (MP4A-LATM).
-    Elements(Mux),
+    /// After a header for each frame (MPEG4-GENERIC).
+    AuHeaders(AuHeaderBits),
+    /// In elements that contain the lengths of their frames (MP4A-LATM).
+    Elements(ElementLayout),
 }
 
-/// How long what is said of each frame of a packet is, in bits (RFC 3640, 3.2.1.1).
+/// Lengths in bits of the fields of an AU header (RFC 3640, 3.2.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Heads {
+struct AuHeaderBits {
     size: u32,
     index: u32,
-    delta: u32,
-    composed: u32,
-    decoded: u32,
+    index_delta: u32,
+    cts_delta: u32,
+    dts_delta: u32,
     random_access: u32,
-    state: u32,
-    /// What is said besides, before the frames.
-    auxiliary: u32,
+    stream_state: u32,
+    /// Length of the size field of the auxiliary section (3.2.2).
+    auxiliary_size: u32,
 }
 
-/// The name of these packets in descriptions.
+/// Encoding name in descriptions.
 const LATM: &str = "MP4A-LATM";
 
-/// AAC with less to compute, which is what cameras send.
+/// Object type AAC-LC, which cameras send.
 const LOW_COMPLEXITY: u8 = 2;
 
-/// The longest frame, or element of frames.
+/// Longest frame or element, in bytes.
 const FRAME_BYTES_MAX: usize = 1 << 16;
 
-/// As many bytes as there are: some descriptions have quotes around them, or something behind them.
+/// Parses hexadecimal digits up to the first other character. Some descriptions have quotes around them or
+/// text after them.
 fn hexadecimal(text: &str) -> Vec<u8> {
     let text = text.trim_matches('"');
     let digits: Vec<u32> = text.chars().map_while(|of| of.to_digit(16)).collect();
@@ -69,8 +70,8 @@ fn hexadecimal(text: &str) -> Vec<u8> {
     bytes.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-impl Heads {
-    /// `None`: they make no sense.
+impl AuHeaderBits {
+    /// `None` if the parameters are invalid.
     fn parse(parameters: &str) -> Option<Self> {
         let bits = |name| match parameter(parameters, name) {
             None => Some(0),
@@ -78,8 +79,8 @@ impl Heads {
         };
         let is_low_rate =
             parameter(parameters, "mode").is_some_and(|of| of.eq_ignore_ascii_case("AAC-lbr"));
-        // As both modes of AAC have it, where it is not said (3.3.5, 3.3.6).
-        let (size, index, delta) = match parameter(parameters, "sizelength") {
+        // Without `sizelength`: the values of the two AAC modes (3.3.5, 3.3.6).
+        let (size, index, index_delta) = match parameter(parameters, "sizelength") {
             None if is_low_rate => (6, 2, 2),
             None => (13, 3, 3),
             Some(_) => (
@@ -88,67 +89,67 @@ impl Heads {
                 bits("indexdeltalength")?,
             ),
         };
-        let heads = Self {
+        let header = Self {
             size,
             index,
-            delta,
-            composed: bits("ctsdeltalength")?,
-            decoded: bits("dtsdeltalength")?,
+            index_delta,
+            cts_delta: bits("ctsdeltalength")?,
+            dts_delta: bits("dtsdeltalength")?,
             random_access: bits("randomaccessindication")?.min(1),
-            state: bits("streamstateindication")?,
-            auxiliary: bits("auxiliarydatasizelength")?,
+            stream_state: bits("streamstateindication")?,
+            auxiliary_size: bits("auxiliarydatasizelength")?,
         };
-        (heads.size > 0).then_some(heads)
+        (header.size > 0).then_some(header)
     }
 
-    /// The sizes of the frames in a packet, and what is behind them.
+    /// The sizes of the frames in a packet, and the data after the headers.
     fn sizes<'a>(&self, payload: &'a [u8]) -> Option<(Vec<usize>, &'a [u8])> {
         let (bits, rest) = payload.split_first_chunk::<2>()?;
         let bits = usize::from(u16::from_be_bytes(*bits));
-        let (said, rest) = rest.split_at_checked(bits.div_ceil(8))?;
-        let mut said = Bits::new(said);
+        let (headers, rest) = rest.split_at_checked(bits.div_ceil(8))?;
+        let mut headers = Bits::new(headers);
         let mut sizes = Vec::new();
-        while said.at < bits {
-            let size = said.take(self.size)?;
-            said.take(match sizes.is_empty() {
+        while headers.at < bits {
+            let size = headers.take(self.size)?;
+            headers.take(match sizes.is_empty() {
                 true => self.index,
-                false => self.delta,
+                false => self.index_delta,
             })?;
-            for length in [self.composed, self.decoded] {
-                if length > 0 && said.take(1)? == 1 {
-                    said.take(length)?;
+            for length in [self.cts_delta, self.dts_delta] {
+                if length > 0 && headers.take(1)? == 1 {
+                    headers.take(length)?;
                 }
             }
-            said.take(self.random_access + self.state)?;
+            headers.take(self.random_access + self.stream_state)?;
             sizes.push(size as usize);
         }
-        let mut besides = Bits::new(rest);
-        let length = besides.take(self.auxiliary)? + self.auxiliary;
+        let mut auxiliary = Bits::new(rest);
+        let length = auxiliary.take(self.auxiliary_size)? + self.auxiliary_size;
         let rest = rest.get((length as usize).div_ceil(8)..)?;
         (!sizes.is_empty()).then_some((sizes, rest))
     }
 }
 
 impl Config {
-    /// Of what a description says of a track; `None`: it says too little, or that it is no AAC.
+    /// The configuration in a description; `None` if it is incomplete or not of AAC.
     #[must_use]
-    pub fn of(described: &Described) -> Option<Self> {
+    pub fn of(described: &TrackDescription) -> Option<Self> {
         if described.encoding == LATM {
             return Self::of_elements(described);
         }
         let parameters = &described.parameters;
-        let layout = Layout::Heads(Heads::parse(parameters)?);
-        let said = parameter(parameters, "config").map(hexadecimal);
-        let said = said.and_then(|specific| Self::specific(layout, specific));
+        let layout = Layout::AuHeaders(AuHeaderBits::parse(parameters)?);
+        let config = parameter(parameters, "config").map(hexadecimal);
+        let config = config.and_then(|specific| Self::specific(layout, specific));
         let is_aac = |mode: &str| mode.to_ascii_uppercase().starts_with("AAC");
         match parameter(parameters, "mode").is_none_or(is_aac) {
-            true => said.or_else(|| Self::usual(layout, described)),
-            false => said,
+            true => config.or_else(|| Self::assumed(layout, described)),
+            false => config,
         }
     }
 
-    /// What most cameras send at that rate, where it is not said.
-    fn usual(layout: Layout, described: &Described) -> Option<Self> {
+    /// The configuration that most cameras use at the described clock rate, if none is described.
+    fn assumed(layout: Layout, described: &TrackDescription) -> Option<Self> {
         let mut rates = FREQUENCIES.iter();
         let index = rates.position(|of| *of == described.clock_rate)? as u8;
         let channels = described.channels.clamp(1, 7);
@@ -156,13 +157,13 @@ impl Config {
         Self::specific(layout, specific.to_vec())
     }
 
-    /// Reads the `AudioSpecificConfig` of a description, and keeps its bytes.
+    /// Parses the `AudioSpecificConfig` of a description.
     fn specific(layout: Layout, specific: Vec<u8>) -> Option<Self> {
         let read = Self::read(layout, &mut Bits::new(&specific))?;
         Some(Self { specific, ..read })
     }
 
-    /// Reads an `AudioSpecificConfig` (ISO/IEC 14496-3, 1.6.2.1), as far as it is used here.
+    /// Parses an `AudioSpecificConfig` (ISO/IEC 14496-3, 1.6.2.1) as far as it is used here.
     fn read(layout: Layout, bits: &mut Bits<'_>) -> Option<Self> {
         let object_type = bits.object_type()?;
         let (frequency_index, frequency) = bits.frequency()?;
@@ -194,13 +195,13 @@ impl Config {
         })
     }
 
-    /// How many samples there are in a second of what is in the objects.
+    /// Sampling frequency of the core stream in Hz.
     #[must_use]
     pub fn frequency(&self) -> u32 {
         self.frequency
     }
 
-    /// How many units of time so many frames take.
+    /// Duration of this many frames in ticks of a clock.
     #[must_use]
     pub fn ticks(&self, frames: u32, clock_rate: u32) -> u32 {
         let samples = u64::from(frames) * u64::from(self.frame_samples);
@@ -208,13 +209,13 @@ impl Config {
         (samples * u64::from(clock_rate) / frequency) as u32
     }
 
-    /// Whether it can be said before each frame how to decode it.
+    /// True if ADTS headers can express the configuration.
     #[must_use]
     pub fn has_adts(&self) -> bool {
         (1..=4).contains(&self.core_type) && usize::from(self.frequency_index) < FREQUENCIES.len()
     }
 
-    /// What goes before a frame where nothing else says how to decode it (ADTS, ISO/IEC 13818-7, 6.2).
+    /// The ADTS header of a frame (ISO/IEC 13818-7, 6.2), which a raw file has before each frame.
     #[must_use]
     pub fn adts(&self, frame_bytes: usize) -> [u8; 7] {
         let length = (frame_bytes + 7).min(0x1fff) as u32;
@@ -231,69 +232,70 @@ impl Config {
     }
 }
 
-/// A frame of AAC that has a header of its own before it, as some cameras leave there (ADTS), and how long both are.
-fn behind_adts(data: &[u8]) -> Option<(&[u8], usize)> {
+/// Splits an ADTS header off, which some cameras leave before frames. Returns the frame and the length of
+/// both.
+fn split_adts(data: &[u8]) -> Option<(&[u8], usize)> {
     let [0xff, second, _, b3, b4, b5, _, ..] = data else {
         return None;
     };
-    let head_bytes = if second & 1 == 1 { 7 } else { 9 };
+    let header_bytes = if second & 1 == 1 { 7 } else { 9 };
     let length = usize::from(b3 & 3) << 11 | usize::from(*b4) << 3 | usize::from(b5 >> 5);
-    let is_one = second & 0xf6 == 0xf0 && length > head_bytes;
-    let frame = data.get(head_bytes..length).filter(|_| is_one)?;
+    let is_header = second & 0xf6 == 0xf0 && length > header_bytes;
+    let frame = data.get(header_bytes..length).filter(|_| is_header)?;
     Some((frame, length))
 }
 
-/// A frame without a header of its own.
-fn bare(frame: &[u8]) -> &[u8] {
-    let behind = behind_adts(frame).filter(|(_, length)| *length == frame.len());
-    behind.map_or(frame, |(behind, _)| behind)
+/// The frame without an ADTS header.
+fn without_adts(frame: &[u8]) -> &[u8] {
+    let split = split_adts(frame).filter(|(_, length)| *length == frame.len());
+    split.map_or(frame, |(bare, _)| bare)
 }
 
-/// Puts frames together.
+/// Depacketizer of AAC.
 #[derive(Debug)]
 pub struct Aac {
-    /// How they lie in packets.
+    /// Packet layout and decoder configuration.
     pub config: Config,
-    /// A frame that lies in several packets: how long it is in all, and what has come.
+    /// A frame in several packets: its length, and the part that has come.
     open: Option<(usize, Unit)>,
-    /// The parts of an element that lies in several packets.
-    elements: Elements,
-    /// Frames that were left out: parts of them are missing.
+    /// State of the element that is being received (MP4A-LATM).
+    elements: ElementState,
+    /// Frames that were left out because parts of them are missing.
     pub left_out: u64,
 }
 
 impl Aac {
-    /// Nothing has come yet.
+    /// A depacketizer before the first packet.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,
             open: None,
-            elements: Elements::default(),
+            elements: ElementState::default(),
             left_out: 0,
         }
     }
 
-    /// Whether the decoder's configuration is known. Packets may bring it.
+    /// True if the decoder configuration is known; packets may bring it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match self.config.layout {
-            Layout::Elements(mux) => !mux.is_in_band || self.elements.have_said,
-            Layout::Heads(_) => true,
+            Layout::Elements(layout) => !layout.is_in_band || self.elements.has_config,
+            Layout::AuHeaders(_) => true,
         }
     }
 
-    /// Takes the next packet, and gives the frames that are whole now.
+    /// Takes the next packet, and adds the completed frames to `out`.
     pub fn push(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
         match self.config.layout {
-            Layout::Heads(heads) => self.push_behind(heads, packet, clock_rate, out),
-            Layout::Elements(mux) => self.part_of_element(mux, packet, clock_rate, out),
+            Layout::AuHeaders(header) => self.push_with_headers(header, packet, clock_rate, out),
+            Layout::Elements(layout) => self.push_element_part(layout, packet, clock_rate, out),
         }
     }
 
-    fn push_behind(
+    fn push_with_headers(
         &mut self,
-        heads: Heads,
+        header: AuHeaderBits,
         packet: &Packet<'_>,
         clock_rate: u32,
         out: &mut Vec<Unit>,
@@ -301,13 +303,13 @@ impl Aac {
         if packet.is_after_loss && self.open.take().is_some() {
             self.left_out += 1;
         }
-        let Some((sizes, mut rest)) = heads.sizes(packet.payload) else {
-            return self.with_own_heads(packet, clock_rate, out);
+        let Some((sizes, mut rest)) = header.sizes(packet.payload) else {
+            return self.push_adts_frames(packet, clock_rate, out);
         };
         if let [size] = sizes[..]
             && size > rest.len()
         {
-            self.part(packet, size, rest, out);
+            self.push_fragment(packet, size, rest, out);
             return;
         }
         for (number, size) in (0_u32..).zip(sizes) {
@@ -319,23 +321,23 @@ impl Aac {
                 self.left_out += 1;
                 continue;
             }
-            out.push(self.frame(packet.at(), number, clock_rate, frame));
+            out.push(self.frame(packet.time(), number, clock_rate, frame));
             rest = behind;
         }
     }
 
-    /// A packet that has its frames with a header each before them, and nothing else.
-    fn with_own_heads(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
+    /// A packet of frames with ADTS headers instead of AU headers.
+    fn push_adts_frames(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
         let (mut rest, mut number) = (packet.payload, 0);
-        while let Some((_, length)) = behind_adts(rest) {
+        while let Some((_, length)) = split_adts(rest) {
             let (frame, behind) = rest.split_at(length);
-            out.push(self.frame(packet.at(), number, clock_rate, frame));
+            out.push(self.frame(packet.time(), number, clock_rate, frame));
             (rest, number) = (behind, number + 1);
         }
         self.left_out += u64::from(number == 0 || !rest.is_empty());
     }
 
-    /// A frame, by its number among those that follow a timestamp and a time.
+    /// The unit of a frame that is the `number`th of a packet with this timestamp and time.
     fn frame(
         &self,
         (timestamp, media_ns): (u32, u64),
@@ -346,14 +348,20 @@ impl Aac {
         let after = self.config.ticks(number, clock_rate);
         let after_ns = u64::from(after) * 1_000_000_000 / u64::from(clock_rate.max(1));
         Unit {
-            data: bare(frame).to_vec(),
+            data: without_adts(frame).to_vec(),
             timestamp: timestamp.wrapping_add(after),
             media_ns: media_ns.saturating_add(after_ns),
             is_key: true,
         }
     }
 
-    fn part(&mut self, packet: &Packet<'_>, size: usize, part: &[u8], out: &mut Vec<Unit>) {
+    fn push_fragment(
+        &mut self,
+        packet: &Packet<'_>,
+        size: usize,
+        part: &[u8],
+        out: &mut Vec<Unit>,
+    ) {
         let timestamp = packet.header.timestamp;
         let is_next = |(whole, unit): &(usize, Unit)| *whole == size && unit.timestamp == timestamp;
         if self.open.as_ref().is_some_and(|open| !is_next(open)) {
@@ -379,7 +387,7 @@ impl Aac {
             self.open = Some((whole, unit));
         } else {
             unit.data.truncate(whole);
-            unit.data = bare(&unit.data).to_vec();
+            unit.data = without_adts(&unit.data).to_vec();
             out.push(unit);
         }
     }

@@ -1,7 +1,7 @@
-//! Where a recording can be divided: at key frames, one for each so much time of it.
+//! Cuts: the key frames at which a recording is divided, one for each interval of time.
 //!
-//! Which those are depends on the recording alone and not on where one begins to look, so that whoever asks twice is told
-//! the same, also when the oldest part has been overwritten meanwhile.
+//! The cuts depend on the recording alone and not on where the search begins. So each request gets the same
+//! cuts, also after the oldest part has been overwritten.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,47 +11,49 @@ use crate::archive::block::{Block, Entry, Kind};
 use crate::archive::index::{GROUP, Index, Named};
 use crate::archive::start;
 
-/// A packet's place in a recording.
+/// The position of a packet in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Place {
-    /// The serial of its block.
+    /// Serial of its block.
     pub serial: u64,
-    /// Its number in that.
+    /// Its number in the block.
     pub packet: u32,
 }
 
-/// Where a recording can be divided.
+/// A position at which a recording can be divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
-    /// The packet with which the key frame begins.
+    /// The first packet of the key frame.
     pub place: Place,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// Time of the key frame, in nanoseconds of the recording's time.
     pub media_ns: u64,
 }
 
-/// Finds one after another.
+/// Finds one cut after another.
 #[derive(Debug)]
 pub struct Cuts {
     first: Cut,
-    /// One is given for each of these.
+    /// There is one cut for each interval of this length.
     cut_ns: u64,
     track: u8,
-    /// Whether there are frames that need others.
+    /// True if there are frames that depend on others.
     has_keys: bool,
-    /// The serial of the block after those that were looked at.
+    /// Serial of the next block to search.
     next: u64,
     found: VecDeque<Cut>,
-    /// The last one that was found.
+    /// The last cut that was found.
     newest: Option<Place>,
+    /// The last cut that was returned.
     last: Cut,
-    /// Whether the first one is where something begins that can be decoded.
+    /// True if `first` is a position that can be decoded.
     is_begun: bool,
-    /// Where the recording ended when all was looked at but for a frame of which no more is known.
+    /// End of the recording at the last search, if all was searched but a frame of which the rest is not
+    /// recorded yet.
     waits_at: Option<u64>,
 }
 
 impl Cuts {
-    /// Those after the one from which what is shown at a time can be decoded.
+    /// The cuts after the position from which this time can be decoded.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -69,7 +71,7 @@ impl Cuts {
             cut_ns,
             track,
             has_keys,
-            // A frame that begins in the block before may be known for a key frame in this one only.
+            // A frame that begins in the previous block may be marked as a key frame only in this one.
             next: match is_key {
                 true => place.serial,
                 false => place.serial.saturating_sub(1).max(begins.serial),
@@ -84,7 +86,7 @@ impl Cuts {
         Ok(cuts)
     }
 
-    /// Looks for what can be decoded, with which it begins; `false`: there is nothing as yet.
+    /// Searches for the first position that can be decoded; `false` if none is recorded yet.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -92,11 +94,11 @@ impl Cuts {
         if self.is_begun {
             return Ok(true);
         }
-        while self.found.is_empty() && self.look_on(source)? {}
+        while self.found.is_empty() && self.search_next_group(source)? {}
         let Some(first) = self.found.front().copied() else {
             let begins = source.recording.first;
             if self.first.place.serial <= begins {
-                // What there is may begin long after what was asked for.
+                // The remaining part may begin long after the time that was asked for.
                 self.first = Cut {
                     place: Place {
                         serial: begins,
@@ -108,19 +110,19 @@ impl Cuts {
             }
             return Ok(false);
         };
-        self.first = heard_before(source, first, self.track)?;
+        self.first = with_audio_before(source, first, self.track)?;
         self.last = first;
         self.is_begun = true;
         Ok(true)
     }
 
-    /// The one before all others.
+    /// The position before all cuts.
     #[must_use]
     pub fn first(&self) -> Cut {
         self.first
     }
 
-    /// The next one.
+    /// The next cut, if one is recorded already.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -133,23 +135,23 @@ impl Cuts {
                     return Ok(Some(found));
                 }
             }
-            if !self.look_on(source)? {
+            if !self.search_next_group(source)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Looks at what there is of the next group; `false`: nothing is that was not seen.
-    fn look_on(&mut self, source: &mut Source) -> Result<bool, ExportError> {
-        // What has been overwritten meanwhile is not looked at.
+    /// Searches the recorded part of the next group; `false` if there is nothing new.
+    fn search_next_group(&mut self, source: &mut Source) -> Result<bool, ExportError> {
+        // Blocks that were overwritten since are skipped.
         let from = self.next.max(source.recording.first);
         if from >= source.recording.end || self.waits_at == Some(source.recording.end) {
             return Ok(false);
         }
         let end = ((from / GROUP + 1) * GROUP).min(source.recording.end);
-        let many = self.found.len();
-        self.next = self.look(source, from..end)?;
-        Ok(self.next > from || self.found.len() > many)
+        let count = self.found.len();
+        self.next = self.search(source, from..end)?;
+        Ok(self.next > from || self.found.len() > count)
     }
 
     fn push(&mut self, found: Cut) {
@@ -159,10 +161,11 @@ impl Cuts {
         }
     }
 
-    /// Looks at these blocks, which are of one group; the serial of the one to look at next.
-    fn look(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
+    /// Searches these blocks of one group by the index, if possible. Returns the serial of the next block to
+    /// search.
+    fn search(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
         if let Some(index) = section(source, blocks.end)? {
-            let is_of_track = index.track == self.track && index.named == Named::All;
+            let has_all_keys = index.track == self.track && index.named == Named::All;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
                 let records =
@@ -175,8 +178,8 @@ impl Cuts {
                 }
                 return Ok(blocks.end);
             }
-            if is_of_track && index.first <= blocks.start {
-                // What the section names before that may be gone.
+            if has_all_keys && index.first <= blocks.start {
+                // Earlier keys of the section may be overwritten.
                 for key in index.keys.iter().filter(|key| key.serial >= blocks.start) {
                     self.push(Cut {
                         place: Place {
@@ -192,18 +195,18 @@ impl Cuts {
         self.scan(source, blocks)
     }
 
-    /// The same by the blocks themselves.
+    /// As [`search`](Self::search), by the packets of the blocks.
     fn scan(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
         let end = blocks.end;
         let mut begun: Option<Cut> = None;
-        // A frame that begins in the last one may be known for a key frame in the next.
-        let behind = source.recording.end.min(end + 1);
-        for serial in blocks.start..behind {
+        // A frame that begins in the last block may be marked as a key frame in the next one.
+        let scan_end = source.recording.end.min(end + 1);
+        for serial in blocks.start..scan_end {
             if !source.load(serial)? {
                 continue;
             }
             let Some(block) = source
-                .kept
+                .loaded
                 .as_ref()
                 .and_then(|(_, bytes)| Block::parse(bytes).ok())
             else {
@@ -244,35 +247,35 @@ impl Cuts {
                 }
             }
         }
-        // Of the frame that is recorded just now it may not have been said yet that it is one.
-        let open = begun.filter(|_| behind == end);
+        // The last frame may be marked as a key frame by a packet that is not recorded yet.
+        let open = begun.filter(|_| scan_end == end);
         self.waits_at = open.map(|_| end);
         Ok(open.map_or(end, |open| open.place.serial))
     }
 }
 
-/// The beginning of a recording, with the sound that came before its first picture.
-fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ExportError> {
+/// The first cut of a recording, moved to the start of its block if only audio precedes the picture.
+fn with_audio_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ExportError> {
     let serial = source.recording.first;
     if first.place.serial != serial || !source.load(serial)? {
         return Ok(first);
     }
     let Some(block) = source
-        .kept
+        .loaded
         .as_ref()
         .and_then(|(_, bytes)| Block::parse(bytes).ok())
     else {
         return Ok(first);
     };
     let before = (0..first.place.packet as usize).filter_map(|number| block.packet(number));
-    let is_seen = before
+    let has_video_before = before
         .clone()
         .any(|(entry, _)| entry.track == track && entry.kind == Kind::Rtp);
     let all = (0..block.len()).filter_map(|number| block.packet(number));
-    let heard = all.filter(|(entry, _)| entry.kind == Kind::Rtp);
-    let earliest = heard.map(|(entry, _)| entry.media_ns).min();
-    Ok(match is_seen {
-        // What cannot be decoded is before it.
+    let packets = all.filter(|(entry, _)| entry.kind == Kind::Rtp);
+    let earliest = packets.map(|(entry, _)| entry.media_ns).min();
+    Ok(match has_video_before {
+        // Frames that cannot be decoded precede it.
         true => first,
         false => Cut {
             place: Place { serial, packet: 0 },
@@ -281,7 +284,7 @@ fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, Expor
     })
 }
 
-/// The section of the index about the blocks of a group up to `end`, if there is one.
+/// The section of the index about the blocks of a group up to `end`.
 fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ExportError> {
     match end.checked_sub(1) {
         Some(last) => Ok(source
@@ -291,17 +294,17 @@ fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, E
     }
 }
 
-/// How long what lies between two cuts may be.
+/// Limits of a segment's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// In nanoseconds of the recording.
+    /// In nanoseconds of the recording's time.
     pub ns: u64,
     /// In bytes of its blocks.
     pub bytes: u64,
 }
 
 impl Source {
-    /// Where to begin so that what is shown at a time can be decoded, and whether it can.
+    /// The position from which a time can be decoded, and true if it is a key frame.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -319,17 +322,17 @@ impl Source {
         Ok((first, found.is_key))
     }
 
-    /// The first block that is there now, where nothing is about to be written.
+    /// Serial of the first remaining block that is not about to be overwritten.
     #[must_use]
     pub fn first_there(&self) -> u64 {
         self.archive.first_there(&self.recording)
     }
 
-    /// Where what begins at a cut ends at the latest, if it is to be no longer than that: with the first frame that begins
-    /// in a block that is later, or has more before it. `None`: it ends no later with that other one, or no such block is
-    /// there yet.
+    /// The latest end of a segment that begins at `from`, by the limits: the first frame in a block that is
+    /// later than the limits allow. `None` if the segment ends at `to` before that, or no such block is
+    /// recorded yet.
     ///
-    /// Where that is depends on where it begins alone, not on what has been recorded since.
+    /// The end depends only on where the segment begins, not on how much has been recorded since.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -337,7 +340,7 @@ impl Source {
         let blocks = most.bytes / self.archive.header().block_bytes;
         let by_bytes = from.place.serial + blocks.max(1);
         let end_ns = from.media_ns.saturating_add(most.ns);
-        // Packets lie in the order in which they came, which is nearly that of their times.
+        // Packets lie in the order of their arrival, which is nearly that of their times.
         if to.media_ns.saturating_add(BEHIND_NS) <= end_ns && to.place.serial < by_bytes {
             return Ok(None);
         }
@@ -345,7 +348,7 @@ impl Source {
         let by_time = archive.block_at(client, &self.recording, end_ns)? + 1;
         let first = by_bytes.min(by_time).max(from.place.serial + 1);
         let track = self.description.video_track();
-        // Damaged ones and such that have only parts of a frame are passed over.
+        // Blocks that are damaged or have only a part of a frame are skipped.
         for serial in (first..self.recording.end).take(GROUP as usize) {
             if serial > to.place.serial {
                 break;
@@ -360,7 +363,8 @@ impl Source {
     }
 }
 
-/// The packet of a block with which a frame of a track begins first; where the block has nothing of it, the first one.
+/// The first packet in a block that begins a frame of a track; the first RTP packet if the block has none of
+/// the track.
 fn first_frame(serial: u64, entries: &[Entry], track: u8) -> Option<Cut> {
     let packets = (0..).zip(entries).filter(|(_, of)| of.kind == Kind::Rtp);
     let mut of_track = packets.clone().filter(|(_, of)| of.track == track);

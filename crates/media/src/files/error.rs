@@ -1,63 +1,63 @@
-//! Why a recording is not exported.
+//! Errors of exports.
 
 use super::ArchiveError;
 
-/// Why a recording is not exported.
+/// Reason why a recording is not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It could not be read.
+    /// The archive could not be read.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The blocks that could say what it consists of are damaged.
-    #[error("the blocks that say what the recording consists of are damaged")]
+    /// The blocks that were tried for the description are damaged.
+    #[error("the blocks that were read for the recording's description are damaged")]
     Undescribed,
-    /// There is no such track.
-    #[error("the recording has no track {0}: it has {1}, counted from 0")]
+    /// The recording has no track of this number, but this many tracks.
+    #[error("the recording has no track {0}; its {1} tracks are numbered from 0")]
     NoTrack(usize, usize),
-    /// Nothing of it can be in such a file.
-    #[error("nothing of the recording can be in {form}: it has {tracks}")]
+    /// No track is supported by the file format.
+    #[error("no track of the recording can be exported as {form}; its tracks are {tracks}")]
     Nothing {
-        /// In what.
+        /// File format.
         form: &'static str,
-        /// What it has.
+        /// Encodings of the tracks.
         tracks: String,
     },
-    /// How to decode it is not said.
+    /// A track has no decoder parameters.
     #[error(
-        "how track {0} is to be decoded is said neither in its description nor in what was recorded there"
+        "the decoder parameters of track {0} are neither in its description nor in the recording"
     )]
     Parameters(usize),
-    /// Nothing lies between those times.
+    /// The time span has no packets.
     #[error("nothing was recorded between those times")]
     Empty,
-    /// It was deleted, or overwritten, before all of it was read.
+    /// The recording was deleted or overwritten during the export.
     #[error(
         "recording {number} in volume {volume:?} was deleted or overwritten while it was exported"
     )]
     Gone {
-        /// Its volume.
+        /// Name of the volume.
         volume: String,
-        /// Its number.
+        /// Number of the recording.
         number: u64,
     },
-    /// It is not what it was when it was said how long it is.
+    /// A block has changed since the length of the file was announced.
     #[error(
-        "block {serial} of the recording was there when it was said how long its file is, and has been damaged or overwritten since"
+        "block {serial} of the recording was damaged or overwritten after the length of the file was announced"
     )]
     Changed {
-        /// The block's serial.
+        /// Serial of the block.
         serial: u64,
     },
-    /// What is made in memory would be too long.
-    #[error("a segment of the recording would have more than {} MiB", .0 >> 20)]
+    /// The segment is too large for memory; the limit in bytes.
+    #[error("a segment of the recording is larger than the limit of {} MiB", .0 >> 20)]
     Large(usize),
-    /// Who asked for it has taken nothing for too long.
-    #[error("nothing of the file has been taken for {0:?}")]
+    /// The client has received nothing for this long.
+    #[error("the client has not received any of the file for {0:?}")]
     Stalled(std::time::Duration),
-    /// Nobody waits for it.
-    #[error("nobody waits for the file any more, or the server ends")]
+    /// The client has gone or the server stops.
+    #[error("the client has closed the connection, or the server is stopping")]
     Unwanted,
-    /// More than a file can say.
-    #[error("a fragment cannot be written: {0}")]
+    /// A value does not fit in its MP4 box.
+    #[error("an MP4 fragment cannot be written: {0}")]
     Fragment(#[from] mp4_atom::Error),
 }

@@ -1,13 +1,13 @@
-//! Motion JPEG (RFC 2435): images from packets, with the headers that are left out on the way.
+//! JPEG images from Motion JPEG packets (RFC 2435), with the headers that are omitted from packets.
 
 use std::collections::BTreeMap;
 
 use super::unit::{Packet, Unit};
 
-/// The largest image, in bytes.
+/// Largest image, in bytes.
 const IMAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Quantisation tables for a quality of 50 (ITU-T T.81, tables K.1 and K.2), in zigzag order.
+/// Quantisation tables for quality 50 (ITU-T T.81, tables K.1 and K.2), in zigzag order.
 const LUMINANCE: [u8; 64] = [
     16, 11, 12, 14, 12, 10, 16, 14, 13, 14, 18, 17, 16, 19, 24, 40, 26, 24, 22, 22, 24, 49, 35, 37,
     29, 40, 58, 51, 61, 60, 57, 51, 56, 55, 64, 72, 92, 78, 64, 68, 87, 69, 55, 56, 80, 109, 81,
@@ -19,7 +19,7 @@ const CHROMINANCE: [u8; 64] = [
     99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99,
 ];
 
-/// Huffman tables (ITU-T T.81, K.3): how many codes of each length there are, and what they stand for.
+/// Huffman tables (ITU-T T.81, K.3): the number of codes of each length, and their symbols.
 const LUMINANCE_DC: ([u8; 16], &[u8]) = (
     [0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
     &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
@@ -61,8 +61,8 @@ const CHROMINANCE_AC: ([u8; 16], &[u8]) = (
     ],
 );
 
-/// The tables that a quality from 1 to 99 stands for (RFC 2435, 4.2).
-fn tables_of(quality: u8) -> Tables {
+/// The quantisation tables for a quality from 1 to 99 (RFC 2435, 4.2).
+fn tables_for_quality(quality: u8) -> Tables {
     let quality = u32::from(quality.clamp(1, 99));
     let factor = match quality {
         1..50 => 5_000 / quality,
@@ -77,9 +77,9 @@ fn tables_of(quality: u8) -> Tables {
     }
 }
 
-/// What the packets of an image say of it.
+/// The header of an image, from its packets.
 #[derive(Clone, Debug)]
-struct Head {
+struct ImageHeader {
     kind: u8,
     width: u16,
     height: u16,
@@ -87,38 +87,39 @@ struct Head {
     tables: Tables,
 }
 
-/// Quantisation tables: of luminance, and of chrominance.
+/// Quantisation tables of luminance and of chrominance.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Tables {
-    /// Of 64 numbers, each of a byte or two.
+    /// 64 values each, of one byte or of two.
     of: [Vec<u8>; 2],
 }
 
 impl Tables {
-    /// As a header has them, which says with a bit for each whether its numbers have two bytes; `None`: none is whole. Some
-    /// cameras send a third one, for the second chrominance, and some say two bytes of what has one.
-    fn parse(precision: u8, said: &[u8]) -> Option<Self> {
+    /// Parses the tables in a packet; bit i of `precision` says if the values of table i have two bytes.
+    /// `None` if no table is complete. Some cameras send a third table, for the second chrominance, and some
+    /// announce two bytes but send one.
+    fn parse(precision: u8, bytes: &[u8]) -> Option<Self> {
         let lengths = [0, 1].map(|number| 64 << (precision >> number & 1));
-        let fits = said.len() == lengths[0] || said.len() >= lengths[0] + lengths[1];
+        let fits = bytes.len() == lengths[0] || bytes.len() >= lengths[0] + lengths[1];
         let [luminance, chrominance] = match fits {
             true => lengths,
             false => [64, 64],
         };
-        let (first, rest) = said.split_at_checked(luminance)?;
-        // One table serves all.
+        let (first, rest) = bytes.split_at_checked(luminance)?;
+        // A single table is for luminance and chrominance.
         let second = rest.get(..chrominance).unwrap_or(first);
         let of = [first.to_vec(), second.to_vec()];
         Some(Self { of })
     }
 
-    /// Whether numbers of any have two bytes.
-    fn are_wide(&self) -> bool {
+    /// True if values of a table have two bytes.
+    fn has_wide_values(&self) -> bool {
         self.of.iter().any(|of| of.len() > 64)
     }
 }
 
-impl Head {
-    /// The headers of the image (ITU-T T.81, B.2).
+impl ImageHeader {
+    /// Encodes the headers of the image (ITU-T T.81, B.2).
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![0xff, 0xd8];
         for (number, table) in (0..).zip(&self.tables.of) {
@@ -129,8 +130,12 @@ impl Head {
         let [w1, w0] = self.width.to_be_bytes();
         let sampling = if self.kind & 1 == 0 { 0x21 } else { 0x22 };
         let frame = [8, h1, h0, w1, w0, 3, 1, sampling, 0, 2, 0x11, 1, 3, 0x11, 1];
-        // Numbers of two bytes are none of the baseline (B.2.2).
-        let marker = if self.tables.are_wide() { 0xc1 } else { 0xc0 };
+        // The baseline has values of one byte only (B.2.2).
+        let marker = if self.tables.has_wide_values() {
+            0xc1
+        } else {
+            0xc0
+        };
         segment(&mut out, marker, &[&frame]);
         let codes = [
             (0x00, LUMINANCE_DC),
@@ -156,30 +161,31 @@ fn segment(out: &mut Vec<u8>, marker: u8, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Puts images together.
+/// Depacketizer of Motion JPEG.
 #[derive(Debug, Default)]
 pub struct Jpeg {
-    /// Tables that came with earlier images, by their quality: they need not come again.
+    /// Tables of earlier images by quality; they need not be sent again.
     tables: BTreeMap<u8, Tables>,
-    /// How wide and high images are that do not say it, as they are too large for that.
+    /// Width and height of images that are too large to have them in their packets.
     size: Option<(u16, u16)>,
-    /// Its sender marks the last packet of an image.
+    /// True if the sender sets the marker in the last packet of an image.
     has_marks: bool,
-    /// The image, and how much of it after its headers has come.
+    /// The image that is being received, and the number of its bytes after the headers.
     open: Option<(Unit, usize)>,
-    /// Images that were left out: parts of them are missing, or they are of no kind that is known.
+    /// Images that were left out, because parts of them are missing or their kind is not supported.
     pub left_out: u64,
 }
 
-/// What a packet says.
-struct Part<'a> {
+/// A parsed packet.
+struct ImagePart<'a> {
     offset: usize,
-    head: Head,
+    header: ImageHeader,
     data: &'a [u8],
 }
 
 impl Jpeg {
-    /// Nothing has come yet; images that are too large to say how large they are have that size.
+    /// A depacketizer before the first packet. `size` is the described width and height, for images that are
+    /// too large to have them in their packets.
     #[must_use]
     pub fn new(size: Option<(u16, u16)>) -> Self {
         Self {
@@ -188,7 +194,7 @@ impl Jpeg {
         }
     }
 
-    /// Takes the next packet, and gives the images that are whole now.
+    /// Takes the next packet, and adds the completed images to `out`.
     pub fn push(&mut self, packet: &Packet<'_>, out: &mut Vec<Unit>) {
         let timestamp = packet.header.timestamp;
         let Some(part) = self.part(packet.payload) else {
@@ -197,16 +203,16 @@ impl Jpeg {
             return;
         };
         if part.offset == 0 {
-            // One that has no mark at its end is whole as well, if nothing is missing.
+            // An image without a marker at its end is complete if no packet is missing.
             if !packet.is_after_loss {
-                out.extend(self.ended());
+                out.extend(self.finish_image());
             }
             self.drop_open();
             let unit = Unit {
-                // Some send images with their headers.
+                // Some cameras send images with their headers.
                 data: match has_headers(part.data) {
                     true => Vec::new(),
-                    false => part.head.encode(),
+                    false => part.header.encode(),
                 },
                 timestamp,
                 media_ns: packet.media_ns,
@@ -214,34 +220,34 @@ impl Jpeg {
             };
             self.open = Some((unit, 0));
         }
-        let Some((unit, come)) = self.open.as_mut() else {
+        let Some((unit, received)) = self.open.as_mut() else {
             return;
         };
-        let is_next = unit.timestamp == timestamp && *come == part.offset;
-        if !is_next || packet.is_after_loss && part.offset > 0 || *come > IMAGE_BYTES_MAX {
+        let is_next = unit.timestamp == timestamp && *received == part.offset;
+        if !is_next || packet.is_after_loss && part.offset > 0 || *received > IMAGE_BYTES_MAX {
             self.drop_open();
             return;
         }
         unit.data.extend_from_slice(part.data);
-        *come += part.data.len();
+        *received += part.data.len();
         if packet.header.marker {
             self.has_marks = true;
-            out.extend(self.ended());
+            out.extend(self.finish_image());
         }
     }
 
-    /// The last image, of one who marks none: there are no more packets.
+    /// Ends the track. Returns the last image if the sender sets no markers.
     pub fn finish(&mut self) -> Option<Unit> {
         match self.has_marks {
             true => None,
-            false => self.ended(),
+            false => self.finish_image(),
         }
     }
 
-    fn ended(&mut self) -> Option<Unit> {
+    fn finish_image(&mut self) -> Option<Unit> {
         let (mut unit, _) = self.open.take()?;
-        if !unit.data.ends_with(&END) {
-            unit.data.extend_from_slice(&END);
+        if !unit.data.ends_with(&END_MARKER) {
+            unit.data.extend_from_slice(&END_MARKER);
         }
         Some(unit)
     }
@@ -252,10 +258,10 @@ impl Jpeg {
         }
     }
 
-    /// What a packet says; the tables of its image only in the first one of that.
-    fn part<'a>(&mut self, payload: &'a [u8]) -> Option<Part<'a>> {
-        let (head, mut data) = payload.split_first_chunk::<8>()?;
-        let [_, o2, o1, o0, kind, quality, width, height] = *head;
+    /// Parses a packet. Only the first packet of an image has tables.
+    fn part<'a>(&mut self, payload: &'a [u8]) -> Option<ImagePart<'a>> {
+        let (fields, mut data) = payload.split_first_chunk::<8>()?;
+        let [_, o2, o1, o0, kind, quality, width, height] = *fields;
         let offset = u32::from_be_bytes([0, o2, o1, o0]) as usize;
         let mut restart_interval = None;
         if (64..128).contains(&kind) {
@@ -266,13 +272,13 @@ impl Jpeg {
         if kind & 0x3f > 1 || kind >= 128 {
             return None;
         }
-        let said = (u16::from(width) * 8, u16::from(height) * 8);
-        // What is longer than 2,040 pixels is said to be 0 (3.1.5).
-        let (width, height) = match said {
+        let size = (u16::from(width) * 8, u16::from(height) * 8);
+        // A side of more than 2,040 pixels is sent as 0 (3.1.5).
+        let (width, height) = match size {
             (0, _) | (_, 0) => self.size.unwrap_or_default(),
-            said => said,
+            size => size,
         };
-        let mut head = Head {
+        let mut header = ImageHeader {
             kind,
             width,
             height,
@@ -280,38 +286,47 @@ impl Jpeg {
             tables: Tables::default(),
         };
         if offset == 0 {
-            data = self.tables(quality, data, &mut head)?;
+            data = self.tables(quality, data, &mut header)?;
             if !has_headers(data) && (width == 0 || height == 0) {
                 return None;
             }
         }
-        Some(Part { offset, head, data })
+        Some(ImagePart {
+            offset,
+            header,
+            data,
+        })
     }
 
-    fn tables<'a>(&mut self, quality: u8, data: &'a [u8], head: &mut Head) -> Option<&'a [u8]> {
+    fn tables<'a>(
+        &mut self,
+        quality: u8,
+        data: &'a [u8],
+        header: &mut ImageHeader,
+    ) -> Option<&'a [u8]> {
         if quality < 128 {
-            head.tables = tables_of(quality);
+            header.tables = tables_for_quality(quality);
             return Some(data);
         }
-        let (said, rest) = data.split_first_chunk::<4>()?;
-        let length = usize::from(u16::from_be_bytes([said[2], said[3]]));
+        let (fields, rest) = data.split_first_chunk::<4>()?;
+        let length = usize::from(u16::from_be_bytes([fields[2], fields[3]]));
         let (tables, rest) = rest.split_at_checked(length)?;
         if has_headers(rest) {
             return Some(rest);
         }
         if !tables.is_empty() {
-            let tables = Tables::parse(said[1], tables)?;
+            let tables = Tables::parse(fields[1], tables)?;
             self.tables.insert(quality, tables);
         }
-        head.tables = self.tables.get(&quality)?.clone();
+        header.tables = self.tables.get(&quality)?.clone();
         Some(rest)
     }
 }
 
-/// What an image ends with.
-const END: [u8; 2] = [0xff, 0xd9];
+/// End of image (EOI).
+const END_MARKER: [u8; 2] = [0xff, 0xd9];
 
-/// Whether an image has been sent with its headers.
+/// True if an image is sent with its headers.
 fn has_headers(data: &[u8]) -> bool {
     data.starts_with(&[0xff, 0xd8, 0xff])
 }

@@ -1,7 +1,7 @@
-//! MP4 in fragments (ISO/IEC 14496-12): what goes before them, and they themselves.
+//! Fragmented MP4 (ISO/IEC 14496-12): the head of a file, and fragments.
 //!
-//! In fragments, because a file can then be written from its beginning to its end without knowing either, and each
-//! fragment alone can be handed to a browser. The boxes are `mp4-atom`'s.
+//! A fragmented file can be written from start to end without knowing its length, and a browser can play each
+//! fragment on its own. The boxes are encoded by `mp4-atom`.
 
 mod head;
 
@@ -21,34 +21,34 @@ pub use head::TrackHead;
 const KEY: u32 = 0x0200_0000;
 const OTHER: u32 = 0x0101_0000;
 
-/// A frame, or a piece of sound, at its time in units of its track.
+/// A sample of a track; its time is in ticks of the track's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Its bytes.
+    /// The encoded frame.
     pub data: Vec<u8>,
-    /// When it is to be played.
+    /// Presentation time.
     pub ticks: i64,
-    /// Whether it can be decoded without any before it.
+    /// True if it can be decoded without others.
     pub is_key: bool,
 }
 
-/// What of a track goes into a fragment.
+/// The samples of a track in a fragment.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// Which track.
+    /// Number of the track in the file.
     pub id: u32,
-    /// In the order in which they are decoded.
+    /// In decoding order.
     pub samples: &'a [Sample],
-    /// When the next one is decoded, as far as that is known.
+    /// Decoding time of the next sample, if it is known.
     pub next_ticks: Option<i64>,
-    /// How long a sample is of which nothing else is known.
+    /// Default duration of a sample.
     pub usual_ticks: u32,
 }
 
-/// What goes before the fragments, which take so many milliseconds if that is known.
+/// The head of a file: `ftyp` and `moov`, with the duration of the fragments in milliseconds if it is known.
 ///
 /// # Errors
-/// Never but for what makes no sense.
+/// When a value does not fit in its box.
 pub fn init(tracks: &[TrackHead], length_ms: Option<u64>) -> mp4_atom::Result<Vec<u8>> {
     let mut out = Vec::new();
     let brands = [b"iso6", b"mp41", b"cmfc"];
@@ -83,10 +83,10 @@ pub fn init(tracks: &[TrackHead], length_ms: Option<u64>) -> mp4_atom::Result<Ve
     Ok(out)
 }
 
-/// What a segment that is handed out alone begins with.
+/// The head of a segment that is a file of its own: `styp`.
 ///
 /// # Errors
-/// Never.
+/// Never for these values.
 pub fn segment_head() -> mp4_atom::Result<Vec<u8>> {
     let mut out = Vec::new();
     Styp {
@@ -98,10 +98,10 @@ pub fn segment_head() -> mp4_atom::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A fragment: what is said of the samples, and they themselves.
+/// Encodes a fragment: `moof` with the metadata of the samples, and `mdat` with their bytes.
 ///
 /// # Errors
-/// When there is more than boxes can say.
+/// When a value does not fit in its box.
 pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
     let mut moof = Moof {
         mfhd: Mfhd {
@@ -111,7 +111,7 @@ pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
     };
     let mut head = Vec::new();
     moof.encode(&mut head)?;
-    // Where each run's samples begin, now that it is known how long what is before them is.
+    // The offsets of the runs are known only after the length of the head is.
     let mut at = head.len() + 8;
     for (traf, run) in moof.traf.iter_mut().zip(runs) {
         traf.trun[0].data_offset =
@@ -125,7 +125,7 @@ pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
     let data_bytes = at - head.len();
     let mut out = Vec::with_capacity(at);
     moof.encode(&mut out)?;
-    say_flags_with_samples(&mut out);
+    move_flags_to_samples(&mut out);
     out.extend_from_slice(&(data_bytes as u32).to_be_bytes());
     out.extend_from_slice(b"mdat");
     for sample in runs.iter().flat_map(|run| run.samples) {
@@ -134,19 +134,19 @@ pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Moves the flags of a run's only sample to where those of others are. `mp4-atom` says them once for the run
-/// (`first_sample_flags`), and not all readers look there.
-fn say_flags_with_samples(boxes: &mut [u8]) {
+/// Moves the flags of the sample in a run of one to the sample's entry. For such a run `mp4-atom` writes
+/// `first_sample_flags` instead, which not all readers support.
+fn move_flags_to_samples(boxes: &mut [u8]) {
     let mut rest = boxes;
     while let Some(([s0, s1, s2, s3, kind @ ..], _)) = rest.split_first_chunk::<8>() {
         let (kind, bytes) = (*kind, u32::from_be_bytes([*s0, *s1, *s2, *s3]) as usize);
         let (this, behind) = rest.split_at_mut(bytes.clamp(8, rest.len()));
         match &kind {
-            b"moof" | b"traf" => say_flags_with_samples(&mut this[8..]),
+            b"moof" | b"traf" => move_flags_to_samples(&mut this[8..]),
             b"trun" if this[11] & 4 > 0 => {
                 this[11] &= !4;
                 this[10] |= 4;
-                // Behind its duration and its size.
+                // The flags come after the duration and the size.
                 this[20..32].rotate_left(4);
             }
             _ => {}
@@ -156,8 +156,8 @@ fn say_flags_with_samples(boxes: &mut [u8]) {
 }
 
 fn traf(run: &Run<'_>) -> Traf {
-    let shown = show_times(run);
-    let decoded = decode_times(&shown);
+    let shown = presentation_times(run);
+    let decoded = decoding_times(&shown);
     let mut entries: Vec<TrunEntry> = Vec::with_capacity(run.samples.len());
     for (number, sample) in run.samples.iter().enumerate() {
         let next = decoded.get(number + 1).copied();
@@ -165,7 +165,7 @@ fn traf(run: &Run<'_>) -> Traf {
             Some(next) if next > decoded[number] => {
                 (next - decoded[number]).min(u32::MAX.into()) as u32
             }
-            // As long as the one before.
+            // As long as the previous sample.
             _ => entries
                 .last()
                 .and_then(|last| last.duration)
@@ -189,7 +189,7 @@ fn traf(run: &Run<'_>) -> Traf {
             base_media_decode_time: decoded.first().copied().unwrap_or(0).max(0) as u64,
         }),
         trun: vec![Trun {
-            // The same length as what it will be.
+            // A placeholder of the final length.
             data_offset: Some(0),
             samples: entries.into(),
         }],
@@ -197,9 +197,9 @@ fn traf(run: &Run<'_>) -> Traf {
     }
 }
 
-/// When samples are shown: where several have one time, as some cameras send them, they share the time up to the next one,
-/// no longer apart than is usual.
-fn show_times(run: &Run<'_>) -> Vec<i64> {
+/// Presentation times. If several samples have one time, as some cameras send them, they share the interval
+/// up to the next time, at most the usual duration apart.
+fn presentation_times(run: &Run<'_>) -> Vec<i64> {
     let mut times: Vec<i64> = run.samples.iter().map(|sample| sample.ticks).collect();
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|number| times[*number]);
@@ -227,13 +227,13 @@ fn show_times(run: &Run<'_>) -> Vec<i64> {
     times
 }
 
-/// When samples are decoded, given when they are shown, in the order in which they are decoded: packets do not say it.
-/// The first one when the first is shown, and so on: each no later than it is shown but for what is moved about, whose
-/// difference is below zero, as files of this kind may have it.
-fn decode_times(shown: &[i64]) -> Vec<i64> {
+/// Decoding times of samples in decoding order, which packets do not tell: the sorted presentation times. A
+/// reordered sample may so be shown before it is decoded; its composition offset is negative, which fragments
+/// allow.
+fn decoding_times(shown: &[i64]) -> Vec<i64> {
     let mut times = shown.to_vec();
     times.sort_unstable();
-    // No two at once.
+    // Strictly increasing.
     for number in 1..times.len() {
         times[number] = times[number].max(times[number - 1] + 1);
     }
@@ -255,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_says_when_each_of_its_samples_is_decoded_and_shown() {
-        // I P B B, as they are decoded.
+    fn a_fragment_has_the_times_of_its_samples() {
+        // I P B B, in decoding order.
         let samples = [
             sample(0, true),
             sample(30, false),
@@ -300,7 +300,7 @@ mod tests {
             [(0, 10), (30, 10), (10, 10), (20, 10)]
         );
         assert_eq!(shown(&moof.traf[1]), [(5, 1_024)]);
-        // Duration, size, flags and difference of the only sample: each is said of it.
+        // Duration, size, flags and composition offset of the only sample are in its entry.
         let at = bytes.windows(4).rposition(|of| of == b"trun").unwrap();
         let words: Vec<u32> = bytes[at + 4..at + 32]
             .chunks_exact(4)
@@ -320,7 +320,7 @@ mod tests {
     fn samples_of_one_time_share_the_time_up_to_the_next() {
         let shown = |ticks: &[i64], next_ticks| {
             let samples: Vec<Sample> = ticks.iter().map(|of| sample(*of, false)).collect();
-            show_times(&Run {
+            presentation_times(&Run {
                 id: 1,
                 samples: &samples,
                 next_ticks,
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(shown(&twice, None), [0, 9_000, 12_600, 27_000]);
         let thrice = [0, 3_000, 0, 0];
         assert_eq!(shown(&thrice, None), [0, 3_000, 1_000, 2_000]);
-        // At the end, up to what comes next, or within what there was before.
+        // At the end: up to the next sample's time, or within the last interval.
         assert_eq!(shown(&[0, 0], Some(4_000)), [0, 2_000]);
         assert_eq!(shown(&[0, 3_000, 3_000], None), [0, 3_000, 4_500]);
         assert_eq!(shown(&[5; 3], None), [5, 1_205, 2_405]);

@@ -1,51 +1,51 @@
-//! H.264 (RFC 6184) and H.265 (RFC 7798): NAL units from packets, and frames from NAL units.
+//! Frames from packets of H.264 (RFC 6184) and H.265 (RFC 7798).
 //!
-//! What is understood is what those RFCs call single NAL units, aggregation packets of one time (STAP-A, AP) and
-//! fragmentation units (FU-A, FU). Interleaved ones, which cameras do not send, are left out and counted.
+//! Supported packets are single NAL units, aggregation packets of one time (STAP-A, AP) and fragmentation
+//! units (FU-A, FU). Interleaved packets, which cameras do not send, are left out and counted.
 
 use super::unit::{Packet, Unit};
 use crate::rtp::packet::frames::{self, Coding, Frames, Piece};
 use crate::rtp::parameters::{Codec, NalKind, Parameters};
 
-/// The largest frame, in bytes; what is more of one is left out.
+/// Largest frame, in bytes; NAL units beyond that are left out.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// When a packet is to be played.
+/// Time of the packet that is being read.
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+struct PacketTime {
     timestamp: u32,
     media_ns: u64,
-    /// Packets are missing before what comes next.
+    /// True if packets are missing before the next NAL unit.
     is_after_loss: bool,
 }
 
-/// Puts frames together.
+/// Depacketizer of H.264 and H.265.
 #[derive(Debug)]
 pub struct Nals {
     codec: Codec,
-    /// What a description says.
+    /// Parameter sets of the description.
     described: Parameters,
-    /// What has come.
+    /// Parameter sets in packets.
     seen: Parameters,
     frames: Frames,
-    /// Of the packet that is being taken.
-    at: At,
+    /// Of the packet that is being read.
+    time: PacketTime,
     frame: Unit,
-    /// Whether part of a picture is in it.
+    /// True if the frame has a part of a picture.
     has_picture: bool,
-    /// Whether part of a picture has begun, whose time it has.
+    /// True if a part of a picture has begun; the frame has its time.
     is_timed: bool,
-    /// Where in the frame the NAL unit begins whose fragments are coming.
+    /// Offset in the frame of the NAL unit whose fragments are being received.
     open: Option<usize>,
     done: Vec<Unit>,
-    /// Whether a key frame has begun, before which its parameters come if they come at all.
+    /// True once a key frame has begun: parameter sets would come before it.
     has_key: bool,
-    /// NAL units that were left out: fragments of them are missing, or they are of no kind that is known.
+    /// NAL units that were left out, because fragments of them are missing or their kind is not supported.
     pub left_out: u64,
 }
 
 impl Nals {
-    /// Nothing has come yet; `parameters` are what a description says.
+    /// A depacketizer before the first packet, with the parameter sets of the description.
     #[must_use]
     pub fn new(codec: Codec, parameters: Parameters) -> Self {
         let coding = match codec {
@@ -58,7 +58,7 @@ impl Nals {
             frames: Frames::new(coding).described(sequence),
             described: parameters,
             seen: Parameters::default(),
-            at: At::default(),
+            time: PacketTime::default(),
             frame: Unit::default(),
             has_picture: false,
             is_timed: false,
@@ -69,19 +69,20 @@ impl Nals {
         }
     }
 
-    /// Which codec's they are.
+    /// The codec of the NAL units.
     #[must_use]
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Whether a key frame has begun, or the parameters that come before it have come.
+    /// True if a key frame has begun, or all parameter sets have come.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_key || self.seen.is_whole(self.codec)
     }
 
-    /// The parameters that it is decoded with at first: those that came, and what was described where none came.
+    /// The parameter sets to begin decoding with: the latest from packets, and described ones where packets
+    /// have none.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
         let (described, mut parameters) = (&self.described, self.seen.clone());
@@ -97,15 +98,15 @@ impl Nals {
         parameters
     }
 
-    /// What was described of them.
+    /// The parameter sets of the description.
     #[must_use]
     pub fn described(&self) -> &Parameters {
         &self.described
     }
 
-    /// Takes the next packet, and gives the frames that are whole now.
+    /// Takes the next packet, and adds the completed frames to `out`.
     pub fn push(&mut self, packet: &Packet<'_>, out: &mut Vec<Unit>) {
-        self.at = At {
+        self.time = PacketTime {
             timestamp: packet.header.timestamp,
             media_ns: packet.media_ns,
             is_after_loss: packet.is_after_loss,
@@ -115,7 +116,7 @@ impl Nals {
         }
         match self.codec {
             _ if frames::has_start_code(packet.payload) => {
-                frames::apart(packet.payload).for_each(|unit| self.whole(unit));
+                frames::apart(packet.payload).for_each(|unit| self.push_unit(unit));
             }
             Codec::Avc => self.push_avc(packet.payload),
             Codec::Hevc => self.push_hevc(packet.payload),
@@ -124,13 +125,13 @@ impl Nals {
         out.append(&mut self.done);
     }
 
-    /// Gives the frame that has come so far: there are no more packets.
+    /// Ends the track, and returns the last frame.
     pub fn finish(&mut self) -> Option<Unit> {
         self.end_frame();
         self.done.pop()
     }
 
-    /// What has no picture in it goes with the frame that comes next.
+    /// Ends the frame, unless it has no picture: then its NAL units belong to the next one.
     fn end_frame(&mut self) {
         self.drop_open();
         self.is_timed = false;
@@ -147,7 +148,7 @@ impl Nals {
         }
     }
 
-    /// What a NAL unit is, which has these bytes at its beginning.
+    /// Classifies a NAL unit by its header and the start of its body.
     fn piece(&self, head: &[u8], body: &[u8]) -> Option<Piece> {
         match (self.codec, head) {
             (Codec::Avc, [first]) => Some(Piece::avc(*first, body)),
@@ -156,31 +157,31 @@ impl Nals {
         }
     }
 
-    /// The same of one that lies in one piece.
-    fn piece_of(&self, unit: &[u8]) -> Option<Piece> {
-        let head_bytes = match self.codec {
+    /// As [`piece`](Self::piece), for a whole NAL unit.
+    fn piece_of_unit(&self, unit: &[u8]) -> Option<Piece> {
+        let header_bytes = match self.codec {
             Codec::Avc => 1,
             Codec::Hevc => 2,
         };
-        let (head, body) = unit.split_at_checked(head_bytes)?;
+        let (head, body) = unit.split_at_checked(header_bytes)?;
         self.piece(head, body)
     }
 
-    /// A NAL unit begins, and a frame with it perhaps.
-    fn starts(&mut self, piece: Option<Piece>) {
+    /// Ends the frame if the next NAL unit begins another one.
+    fn begin_unit(&mut self, piece: Option<Piece>) {
         let Some(piece) = piece else {
             return;
         };
-        let At {
+        let PacketTime {
             timestamp,
             media_ns,
             ..
-        } = self.at;
-        let is_after_loss = std::mem::take(&mut self.at.is_after_loss);
+        } = self.time;
+        let is_after_loss = std::mem::take(&mut self.time.is_after_loss);
         if self.frames.unit(piece, timestamp, is_after_loss) {
             self.end_frame();
         }
-        // Parameters may have the time of the picture before.
+        // Parameter sets may have the time of the previous picture.
         if !self.is_timed {
             (self.frame.timestamp, self.frame.media_ns) = (timestamp, media_ns);
         }
@@ -188,35 +189,35 @@ impl Nals {
         self.has_key |= piece.is_picture() && self.frames.is_key(piece);
     }
 
-    fn whole(&mut self, unit: &[u8]) {
+    fn push_unit(&mut self, unit: &[u8]) {
         self.drop_open();
         if unit.is_empty() {
             self.left_out += 1;
             return;
         }
-        self.starts(self.piece_of(unit));
+        self.begin_unit(self.piece_of_unit(unit));
         if self.frame.data.len() + unit.len() + 4 > FRAME_BYTES_MAX {
             self.left_out += 1;
             return;
         }
-        self.begin(unit);
-        self.close();
+        self.open_unit(unit);
+        self.close_unit();
     }
 
-    fn begin(&mut self, head: &[u8]) {
+    fn open_unit(&mut self, head: &[u8]) {
         self.open = Some(self.frame.data.len());
         self.frame.data.extend_from_slice(&[0; 4]);
         self.frame.data.extend_from_slice(head);
     }
 
-    fn close(&mut self) {
+    fn close_unit(&mut self) {
         let Some(begin) = self.open.take() else {
             return;
         };
         let unit = &self.frame.data[begin + 4..];
         let kind = self.codec.kind(unit);
         let is_picture = matches!(kind, NalKind::Key | NalKind::Slice);
-        // None has these bytes in it, but where several were sent as one.
+        // A NAL unit cannot contain a start code; some cameras send several units as one.
         if !is_picture
             && unit
                 .windows(frames::START.len())
@@ -224,74 +225,74 @@ impl Nals {
         {
             let units = self.frame.data.split_off(begin + 4);
             self.frame.data.truncate(begin);
-            frames::apart(&units).for_each(|unit| self.whole(unit));
+            frames::apart(&units).for_each(|unit| self.push_unit(unit));
             return;
         }
         let (head, unit) = self.frame.data.split_at_mut(begin + 4);
         head[begin..].copy_from_slice(&(unit.len() as u32).to_be_bytes());
         self.has_picture |= is_picture;
         self.seen.note(self.codec, unit);
-        // As players are told by the index, so that files are cut where playing can begin.
-        let piece = self.piece_of(&self.frame.data[begin + 4..]);
+        // The same rule as for the index, so that files are cut where playing can begin.
+        let piece = self.piece_of_unit(&self.frame.data[begin + 4..]);
         self.frame.is_key |= piece.is_some_and(|piece| self.frames.is_key(piece));
     }
 
-    fn aggregated(&mut self, mut units: &[u8]) {
+    fn push_aggregate(&mut self, mut units: &[u8]) {
         while let Some((length, rest)) = units.split_first_chunk::<2>() {
             let length = usize::from(u16::from_be_bytes(*length));
             let Some((unit, rest)) = rest.split_at_checked(length) else {
                 self.left_out += 1;
                 return;
             };
-            self.whole(unit);
+            self.push_unit(unit);
             units = rest;
         }
     }
 
-    fn fragment(&mut self, flags: u8, head: &[u8], body: &[u8]) {
-        let (begins, ends) = (flags & 0x80 != 0, flags & 0x40 != 0);
-        if begins {
+    fn push_fragment(&mut self, flags: u8, head: &[u8], body: &[u8]) {
+        let (is_start, is_end) = (flags & 0x80 != 0, flags & 0x40 != 0);
+        if is_start {
             self.drop_open();
-            self.starts(self.piece(head, body));
-            self.begin(head);
+            self.begin_unit(self.piece(head, body));
+            self.open_unit(head);
         }
         let is_too_long = self.frame.data.len() + body.len() > FRAME_BYTES_MAX;
         if self.open.is_none() || is_too_long {
-            // Its beginning is missing: that was counted, or is before what was asked for.
+            // The start is missing: it was counted, or precedes the time span.
             self.drop_open();
             return;
         }
         self.frame.data.extend_from_slice(body);
-        if ends {
-            self.close();
+        if is_end {
+            self.close_unit();
         }
     }
 
     fn push_avc(&mut self, payload: &[u8]) {
         match payload {
-            [first, rest @ ..] if first & 0x1f == 24 => self.aggregated(rest),
+            [first, rest @ ..] if first & 0x1f == 24 => self.push_aggregate(rest),
             [first, second, body @ ..] if first & 0x1f == 28 => {
-                self.fragment(*second, &[first & 0xe0 | second & 0x1f], body);
+                self.push_fragment(*second, &[first & 0xe0 | second & 0x1f], body);
             }
-            [first, ..] if (1..=23).contains(&(first & 0x1f)) => self.whole(payload),
+            [first, ..] if (1..=23).contains(&(first & 0x1f)) => self.push_unit(payload),
             _ => self.left_out += 1,
         }
     }
 
     fn push_hevc(&mut self, payload: &[u8]) {
         match payload {
-            [first, _, rest @ ..] if first >> 1 & 0x3f == 48 => self.aggregated(rest),
+            [first, _, rest @ ..] if first >> 1 & 0x3f == 48 => self.push_aggregate(rest),
             [first, second, third, body @ ..] if first >> 1 & 0x3f == 49 => {
                 let head = [first & 0x81 | (third & 0x3f) << 1, *second];
-                self.fragment(*third, &head, body);
+                self.push_fragment(*third, &head, body);
             }
-            [first, _, ..] if first >> 1 & 0x3f < 48 => self.whole(payload),
+            [first, _, ..] if first >> 1 & 0x3f < 48 => self.push_unit(payload),
             _ => self.left_out += 1,
         }
     }
 }
 
-/// NAL units behind start codes instead of lengths (ITU-T H.264, annex B), in place.
+/// Replaces the lengths before NAL units by start codes (ITU-T H.264, annex B), in place.
 pub fn to_annex_b(data: &mut [u8]) {
     let mut at = 0;
     while let Some(head) = data.get_mut(at..at + 4) {

@@ -1,8 +1,8 @@
-//! What the segments of a recording are, as players are told of them.
+//! The list of a recording's segments, for players of HLS.
 //!
-//! Where a recording can be divided is looked for once, and [kept](super::known); one that goes on is looked at as far as it is longer. A segment
-//! goes to where the next one begins, or to where nothing came for long behind it: that time is no part of any, so that
-//! players need not wait for as long before they look again (RFC 8216, section 6.3.4).
+//! The cuts of a recording are found once and [cached](super::segment_cache); for an active recording, only
+//! the new blocks are searched. A segment ends where the next one begins, or before a gap. A gap belongs to
+//! no segment, so that players need not wait as long before they reload the list (RFC 8216, section 6.3.4).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,44 +12,44 @@ use super::cuts::{Cut, Cuts, Most, Place};
 use super::gaps::GAP_MIN_NS;
 use super::{ExportError, Source, TrackHead};
 
-/// A segment begins with the first key frame of each of these times.
+/// Interval of the cuts: a segment begins at the first key frame of each.
 const SEGMENT_CUT_NS: u64 = 4_000_000_000;
 
-/// What players are told of how long segments are, at least: it may not become longer while they play, and does not where
-/// key frames are two seconds apart or less.
+/// Least target duration. Players may not be told a longer one later. It stays the same when key frames are
+/// at most two seconds apart.
 const TARGET_MIN_NS: u64 = 6_000_000_000;
 
-/// Where key frames are further apart, or there are none any more, a segment ends before the first frame of a later block: they
-/// are made in memory, and who plays what is recorded waits for a whole one.
-const MOST: Most = Most {
+/// Longest segment. If the next key frame is further away, the segment ends before the first frame of a later
+/// block: segments are made in memory, and viewers of an active recording wait for a whole one.
+const SEGMENT_MAX: Most = Most {
     ns: 30_000_000_000,
     bytes: 64 << 20,
 };
 
-/// So many that were told of are remembered by their places.
+/// Segments at the start of the list whose positions are kept in a numbering.
 const FIRSTS_MAX: usize = 16;
 
-/// A segment.
+/// A segment of the list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where it begins.
+    /// Its first packet.
     pub begins: Cut,
-    /// Where and when it ends.
+    /// Position and time of its end.
     pub ends: Cut,
-    /// Nothing came for long before it.
+    /// True if there is a gap before it.
     pub is_behind_gap: bool,
-    /// It can be decoded alone.
+    /// True if it begins with a key frame, and can be decoded without others.
     pub is_independent: bool,
 }
 
 impl Part {
-    /// What is in it.
+    /// Positions of its packets.
     #[must_use]
     pub fn places(&self) -> Range<Place> {
         self.begins.place..self.ends.place
     }
 
-    /// In how many blocks it lies.
+    /// Number of blocks that it lies in.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         let Place { serial, packet } = self.ends.place;
@@ -57,23 +57,24 @@ impl Part {
         behind.saturating_sub(self.begins.place.serial)
     }
 
-    /// How long it is, in nanoseconds.
+    /// Duration in nanoseconds.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
         self.ends.media_ns.saturating_sub(self.begins.media_ns)
     }
 }
 
-/// Where the next segment begins.
+/// The start of the segment after the last listed one.
 #[derive(Clone, Copy, Debug)]
-struct Next {
+struct SegmentStart {
     begins: Cut,
     is_behind_gap: bool,
     is_independent: bool,
 }
 
-impl Next {
-    /// The segments from there to a place, and what begins there, which is a key frame or in the middle of something.
+impl SegmentStart {
+    /// The segments from here to `to`, and the start of the segment after them; `is_key` is true if `to` is a
+    /// key frame.
     fn until(
         self,
         source: &mut Source,
@@ -82,100 +83,103 @@ impl Next {
     ) -> Result<(Vec<Part>, Self), ExportError> {
         let has_video = source.description().has_video();
         let mut parts = Vec::new();
-        let mut next = self;
-        let mut by = next.begins;
-        while next.begins.place < to.place {
-            let begins = next.begins;
-            // Not anew behind a gap: it may have been known what is there before it was known what is behind that.
+        let mut start = self;
+        let mut by = start.begins;
+        while start.begins.place < to.place {
+            let begins = start.begins;
+            // After a gap the limit stays: the list may have been extended when only the segment before the
+            // gap was recorded.
             if begins.place >= by.place {
-                by = source.latest(begins, to, MOST)?.unwrap_or(to);
+                by = source.latest(begins, to, SEGMENT_MAX)?.unwrap_or(to);
             }
             let gap = match by.media_ns.saturating_sub(begins.media_ns) > GAP_MIN_NS {
                 true => source.gap(begins, by)?,
                 false => None,
             };
             let ends = gap.map_or(by, |gap| Cut {
-                place: gap.behind.place,
-                media_ns: gap.ends_ns,
+                place: gap.first_after.place,
+                media_ns: gap.last_before_ns,
             });
             parts.push(Part {
                 begins,
                 ends,
-                is_behind_gap: next.is_behind_gap,
-                is_independent: next.is_independent,
+                is_behind_gap: start.is_behind_gap,
+                is_independent: start.is_independent,
             });
-            let begins = gap.map_or(by, |gap| gap.behind);
-            next = Self {
+            let begins = gap.map_or(by, |gap| gap.first_after);
+            start = Self {
                 begins,
                 is_behind_gap: gap.is_some(),
                 is_independent: !has_video,
             };
         }
-        next.is_independent |= is_key && next.begins.place == to.place;
-        Ok((parts, next))
+        start.is_independent |= is_key && start.begins.place == to.place;
+        Ok((parts, start))
     }
 }
 
-/// What number a segment has, by which others are numbered when their recording is divided anew.
+/// The number of a segment, by which segments get the same numbers again when their recording is divided
+/// anew.
 #[derive(Clone, Debug)]
-pub(super) struct Numbered {
+pub(super) struct Numbering {
+    /// Position of the segment.
     begins: Place,
     sequence: u64,
-    /// How many gaps are before it.
+    /// Number of gaps before it.
     gaps: u64,
-    /// The first segments that were told of.
+    /// Positions of the first listed segments.
     firsts: Vec<Place>,
-    /// The number of the first one.
+    /// Number of the first listed segment.
     first_sequence: u64,
-    /// And how many had been overwritten behind gaps.
+    /// Number of gaps before the first listed segment.
     first_gaps: u64,
     target_ns: u64,
 }
 
-/// The segments of a recording, as far as that was looked for.
+/// The segments of a recording that were found so far.
 #[derive(Debug)]
-pub(super) struct Divided {
+pub(super) struct Division {
     cuts: Cuts,
-    /// Whether it is known with what the first one begins.
+    /// True once the first position that can be decoded is known.
     is_begun: bool,
     parts: VecDeque<Part>,
-    next: Next,
-    /// Where that ends, if what is before could not be read.
+    next: SegmentStart,
+    /// The next cut, if the segments before it could not be read yet.
     cut: Option<Cut>,
-    /// The number of the first one.
+    /// Number of the first segment.
     sequence: u64,
-    /// How many with nothing before them for long have been overwritten.
+    /// Number of gaps before the first segment.
     gaps: u64,
     target_ns: u64,
-    /// By which they have yet to be numbered.
-    before: Option<Numbered>,
-    /// What is said of their tracks: the same as long as this is kept, as players have it once.
+    /// The numbering to adopt, as soon as its segment is found.
+    before: Option<Numbering>,
+    /// The heads that players have: the same as long as the division is cached.
     heads: Option<Arc<Vec<TrackHead>>>,
 }
 
-/// What players are told of.
+/// The segment list for players.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// Where the first segment begins, or will.
+    /// Start of the first segment, or of the segment that will be the first.
     pub first: Cut,
-    /// All of them that are there.
+    /// The complete segments that remain.
     pub parts: Vec<Part>,
-    /// The number of the first one, which is one more for each that has been overwritten.
+    /// Number of the first segment, which grows with each segment that is overwritten.
     pub sequence: u64,
-    /// The same of those behind gaps.
+    /// Number of gaps before the first segment, for `EXT-X-DISCONTINUITY-SEQUENCE`.
     pub gaps: u64,
-    /// As long as any of them is, in nanoseconds.
+    /// Target duration in nanoseconds: no segment is longer.
     pub target_ns: u64,
 }
 
-impl Divided {
-    /// Numbered as they were before.
-    pub(super) fn new(source: &mut Source, before: Option<Numbered>) -> Result<Self, ExportError> {
+impl Division {
+    /// A division without segments, which adopts an earlier numbering.
+    pub(super) fn new(source: &mut Source, before: Option<Numbering>) -> Result<Self, ExportError> {
         let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS)?;
         Ok(Self {
             is_begun: false,
             parts: VecDeque::new(),
-            next: Next {
+            next: SegmentStart {
                 begins: cuts.first(),
                 is_behind_gap: false,
                 is_independent: true,
@@ -190,7 +194,7 @@ impl Divided {
         })
     }
 
-    /// What is said of the tracks of segments, from which on these are looked at.
+    /// The track heads of the segments from this position on. They are cached once the division has begun.
     pub(super) fn heads(
         &mut self,
         source: &mut Source,
@@ -206,7 +210,7 @@ impl Divided {
         Ok(heads)
     }
 
-    /// What there is now, up to where the recording ends as yet, or for good.
+    /// The current list up to `end`, where the recording ends so far, or with `is_over` finally.
     pub(super) fn list(
         &mut self,
         source: &mut Source,
@@ -215,8 +219,9 @@ impl Divided {
     ) -> Result<Listed, ExportError> {
         let first = source.first_there();
         if self.is_begun && self.next.begins.place.serial < first {
-            // All that was found has been overwritten, and what came since is not read for nothing.
-            let before = self.numbered().or_else(|| self.before.clone());
+            // All known segments have been overwritten: begin anew, instead of reading blocks that have been
+            // overwritten too.
+            let before = self.numbering().or_else(|| self.before.clone());
             let heads = self.heads.take();
             *self = Self {
                 heads,
@@ -224,30 +229,30 @@ impl Divided {
             };
         }
         if !self.is_begun {
-            // Nothing is told of what cannot be decoded as long as something that can be may come.
+            // Packets before the first key frame are listed only when the recording is over.
             let is_known = self.cuts.begin(source)?;
             self.next.begins = self.cuts.first();
             self.next.is_independent = is_known;
-            // How many were before nobody knows; no more than this.
+            // The first number is unknown. This one is at least the number of segments before it.
             let sequence = self.next.begins.media_ns / SEGMENT_CUT_NS;
             (self.sequence, self.gaps) = match &self.before {
                 None => (sequence, 0),
                 Some(before) if is_known => (before.first_sequence, before.first_gaps),
-                // All that was told of has been overwritten.
+                // All listed segments have been overwritten.
                 Some(before) => (before.sequence, before.gaps),
             };
             self.is_begun = is_known || is_over;
         }
         if self.is_begun {
-            self.go_on(source, end, is_over)?;
-            self.number();
+            self.extend(source, end, is_over)?;
+            self.adopt_numbering();
         }
         let is_numbered = self.before.is_none();
         let is_gone = |part: &Part| part.begins.place.serial < first;
         while is_numbered && self.parts.front().is_some_and(is_gone) {
             self.drop_first();
         }
-        // Others may have seen more of it, or were told of more.
+        // Another request may have got a longer list.
         let is_whole = |part: &&Part| is_numbered && part.ends.place <= end.place;
         let parts: Vec<Part> = self.parts.iter().take_while(is_whole).copied().collect();
         let longest_ns = parts.iter().map(Part::length_ns).max();
@@ -261,8 +266,8 @@ impl Divided {
         })
     }
 
-    /// Divides what has been recorded meanwhile.
-    fn go_on(&mut self, source: &mut Source, end: Cut, is_over: bool) -> Result<(), ExportError> {
+    /// Divides the blocks that were recorded since the last call.
+    fn extend(&mut self, source: &mut Source, end: Cut, is_over: bool) -> Result<(), ExportError> {
         loop {
             if self.cut.is_none() {
                 self.cut = self.cuts.next_cut(source)?;
@@ -276,8 +281,8 @@ impl Divided {
         if is_over {
             return self.add(source, end, false);
         }
-        // Where no key frame comes for long.
-        while let Some(cut) = source.latest(self.next.begins, end, MOST)? {
+        // No key frame for long.
+        while let Some(cut) = source.latest(self.next.begins, end, SEGMENT_MAX)? {
             self.add(source, cut, false)?;
         }
         Ok(())
@@ -290,10 +295,10 @@ impl Divided {
         Ok(())
     }
 
-    /// The number of the segment that is to be the next one.
-    pub(super) fn numbered(&self) -> Option<Numbered> {
+    /// The numbering of the segment after the last one.
+    pub(super) fn numbering(&self) -> Option<Numbering> {
         let begins = self.parts.iter().map(|of| of.begins.place);
-        (self.is_begun && self.before.is_none()).then(|| Numbered {
+        (self.is_begun && self.before.is_none()).then(|| Numbering {
             begins: self.next.begins.place,
             sequence: self.sequence + self.parts.len() as u64,
             gaps: self.gaps + self.gaps_to(self.parts.len()),
@@ -304,14 +309,14 @@ impl Divided {
         })
     }
 
-    /// Those up to the one in this place, which may be the next one.
+    /// Number of gaps up to the start of the segment with this index, which may be the one after the last.
     fn gaps_to(&self, place: usize) -> u64 {
         let parts = self.parts.iter().map(|of| of.is_behind_gap);
         let all = parts.chain([self.next.is_behind_gap]);
         all.take(place + 1).filter(|of| *of).count() as u64
     }
 
-    /// Where the one in this place begins, which may be the next one.
+    /// Start of the segment with this index, which may be the one after the last.
     fn place_of(&self, place: usize) -> Place {
         self.parts
             .get(place)
@@ -319,29 +324,29 @@ impl Divided {
             .place
     }
 
-    /// Numbers them as they were before.
-    fn number(&mut self) {
-        // Who looked before may have seen more of it than is known here.
-        let is_known = |before: &mut Numbered| before.begins <= self.next.begins.place;
+    /// Adopts the earlier numbering, if its segment is found.
+    fn adopt_numbering(&mut self) {
+        // An earlier request may have seen more of the recording.
+        let is_known = |before: &mut Numbering| before.begins <= self.next.begins.place;
         let Some(before) = self.before.take_if(is_known) else {
             return;
         };
         let mut all = (0..=self.parts.len()).map(|place| self.place_of(place));
-        // Where it has been overwritten, that is the one behind it.
+        // If its segment has been overwritten, the next one takes its place.
         let behind = all.position(|begins| begins >= before.begins);
         let place = behind.unwrap_or(self.parts.len());
         let is_gone = self.place_of(place) != before.begins;
         let sequence = before.sequence + u64::from(is_gone);
         self.sequence = sequence.saturating_sub(place as u64);
         self.gaps = before.gaps.saturating_sub(self.gaps_to(place));
-        // What was not told of any more is not anew.
+        // Segments before the earlier list do not come back.
         while self.sequence < before.first_sequence && !self.parts.is_empty() {
             self.drop_first();
         }
-        // The key frame that the first one began with may have been overwritten, and what is left of it is another one.
+        // The first segment may be the rest of one whose key frame has been overwritten.
         let is_other = |of: &Part| !before.firsts.contains(&of.begins.place);
-        let may_be = self.sequence < before.sequence && self.parts.len() > 1;
-        if may_be && self.parts.front().is_some_and(is_other) {
+        let may_drop = self.sequence < before.sequence && self.parts.len() > 1;
+        if may_drop && self.parts.front().is_some_and(is_other) {
             self.drop_first();
         }
         self.sequence = self.sequence.max(before.first_sequence);
@@ -349,8 +354,8 @@ impl Divided {
     }
 
     fn drop_first(&mut self) {
-        let gone = self.parts.pop_front();
+        let dropped = self.parts.pop_front();
         self.sequence += 1;
-        self.gaps += u64::from(gone.is_some_and(|gone| gone.is_behind_gap));
+        self.gaps += u64::from(dropped.is_some_and(|part| part.is_behind_gap));
     }
 }

@@ -1,18 +1,18 @@
-//! Segments one after another or alone, and the fragments of each.
+//! Segments one after another or alone, and their fragments.
 
 use super::*;
 
-/// Of each segment of a file as many fragments have numbers of their own.
-const NUMBERS: u32 = 1_024;
+/// Sequence numbers of fragments that are reserved for each segment of a file.
+const NUMBERS_PER_SEGMENT: u32 = 1_024;
 
-/// Segments one after another.
+/// The segments of a file, one after another.
 #[derive(Debug)]
 pub struct Segments {
     first: Cut,
     times_ns: Range<u64>,
     cuts: Cuts,
     number: u32,
-    /// Where the next one begins; `None`: with the first.
+    /// Start of the next segment; `None`: it is the first one.
     next: Option<Cut>,
     is_over: bool,
 }
@@ -29,18 +29,18 @@ impl Segments {
         }
     }
 
-    /// Where the first one begins.
+    /// Start of the first segment.
     #[must_use]
     pub fn first(&self) -> Cut {
         self.first
     }
 
-    /// When the last one ends, at the latest.
+    /// End of the time span, in nanoseconds of the recording's time.
     pub(super) fn ends_ns(&self) -> u64 {
         self.times_ns.end
     }
 
-    /// The next one, and when it begins.
+    /// The next segment and its start.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -66,29 +66,29 @@ impl Segments {
             next_ns: next.map(|next| next.media_ns),
             number: self.number,
         };
-        self.number = self.number.wrapping_add(NUMBERS);
+        self.number = self.number.wrapping_add(NUMBERS_PER_SEGMENT);
         self.next = next;
         Ok(Some((from, segment)))
     }
 }
 
-/// A segment that is played by itself.
+/// A segment as a file of its own.
 #[derive(Debug)]
-pub struct Alone {
-    /// With what it begins with.
+pub struct SegmentFile {
+    /// The file, with its head.
     pub bytes: Vec<u8>,
-    /// Nothing of it is damaged.
+    /// True if no block of it is damaged.
     pub is_whole: bool,
 }
 
 impl Source {
-    /// Makes a segment that is listed, in memory. `None`: it was overwritten meanwhile.
+    /// Makes a listed segment in memory; `None` if it was overwritten meanwhile.
     ///
     /// # Errors
-    /// When it cannot be read, or is too long.
-    pub fn alone(&mut self, part: &Part) -> Result<Option<Alone>, ExportError> {
+    /// When the recording cannot be read, or the segment is too large.
+    pub fn alone(&mut self, part: &Part) -> Result<Option<SegmentFile>, ExportError> {
         let segment = Segment {
-            // Larger than those of all before it, whoever asks.
+            // Grows from one segment to the next, and is the same for each request.
             number: (part.begins.media_ns / 1_000_000) as u32,
             places: part.places(),
             times_ns: 0..u64::MAX,
@@ -98,32 +98,32 @@ impl Source {
         let mut bytes = mp4::segment_head()?;
         let flow = self.segment(&segment, &mut |fragment| {
             bytes.extend_from_slice(&fragment);
-            match bytes.len() <= ALONE_BYTES_MAX {
+            match bytes.len() <= SEGMENT_BYTES_MAX {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
         })?;
         if flow.is_break() {
-            return Err(ExportError::Large(ALONE_BYTES_MAX));
+            return Err(ExportError::Large(SEGMENT_BYTES_MAX));
         }
         let first = self.first_there();
-        let is_gone = self.missing.iter().any(|of| *of < first);
+        let is_overwritten = self.missing.iter().any(|of| *of < first);
         let is_whole = self.missing.is_empty();
-        Ok((!is_gone).then_some(Alone { bytes, is_whole }))
+        Ok((!is_overwritten).then_some(SegmentFile { bytes, is_whole }))
     }
 }
 
-/// What waits for its fragment.
+/// Collects samples for the next fragment.
 #[derive(Debug)]
 pub(super) struct Muxer {
-    /// Of each track.
+    /// Samples of each track.
     waiting: Vec<Vec<Sample>>,
     waiting_bytes: usize,
     number: u32,
 }
 
 impl Muxer {
-    /// For fragments of so many tracks, which begin with this number.
+    /// A muxer for this many tracks; the first fragment gets the number `number`.
     pub(super) fn new(tracks: usize, number: u32) -> Self {
         Self {
             waiting: vec![Vec::new(); tracks],
@@ -132,7 +132,7 @@ impl Muxer {
         }
     }
 
-    /// Takes what is whole of a track.
+    /// Takes the complete samples of a track, and ends the fragment before it gets too large.
     pub(super) fn take(
         &mut self,
         tracks: &mut [Track],
@@ -142,10 +142,10 @@ impl Muxer {
     ) -> Result<ControlFlow<()>, ExportError> {
         for unit in tracks[place].take(times_ns) {
             let sample = tracks[place].sample(unit);
-            let bytes = sample.data.len() + SAID_BYTES;
+            let bytes = sample.data.len() + SAMPLE_HEAD_BYTES;
             if self.waiting_bytes + bytes > FRAGMENT_BYTES_MAX
                 && self
-                    .cut(tracks, Some((place, sample.ticks)), emit)?
+                    .end_fragment(tracks, Some((place, sample.ticks)), emit)?
                     .is_break()
             {
                 return Ok(ControlFlow::Break(()));
@@ -156,10 +156,11 @@ impl Muxer {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// When the picture behind the last one is shown, and of which track it is, if that is so late that nothing else says
-    /// it: frames that come once in seconds are shown until the next one. Where a segment goes on as it was its last frame
-    /// is as long as the one before, since the next one may begin with what is shown before its first.
-    pub(super) fn next(&self, tracks: &[Track], next_ns: u64) -> Option<(usize, i64)> {
+    /// Track and time of the picture after the last one, if it comes so late that the last one needs an
+    /// explicit duration: a frame that comes once in seconds is shown until the next one. Otherwise the last
+    /// frame is as long as the one before, because the next segment may begin with frames that are shown
+    /// before its first one.
+    pub(super) fn next_sample(&self, tracks: &[Track], next_ns: u64) -> Option<(usize, i64)> {
         let of = tracks.iter().zip(&self.waiting).enumerate();
         of.filter(|(_, (_, waiting))| !waiting.is_empty())
             .find_map(|(place, (track, waiting))| {
@@ -168,13 +169,13 @@ impl Muxer {
                 let last = times.clone().max()?;
                 let before = times.filter(|ticks| *ticks < last).max();
                 let usual = before.map_or(track.usual_ticks().into(), |before| last - before);
-                let is_long = next - last > usual + track.ticks_of(LONG_NS);
+                let is_long = next - last > usual + track.ticks_of(LONG_FRAME_NS);
                 is_long.then_some((place, next))
             })
     }
 
-    /// Ends a fragment; `next` is the sample that comes after it, of which track and when.
-    pub(super) fn cut(
+    /// Ends a fragment; `next` is the track and the time of the sample after it, if known.
+    pub(super) fn end_fragment(
         &mut self,
         tracks: &[Track],
         next: Option<(usize, i64)>,
@@ -205,14 +206,14 @@ mod tests {
     use super::*;
     use crate::sdp::Description;
 
-    /// A track alone, and the fragments that are made of it.
-    struct Alone {
+    /// A single track and the fragments that are made of it.
+    struct SingleTrack {
         tracks: Vec<Track>,
         muxer: Muxer,
         fragments: Vec<Vec<u8>>,
     }
 
-    impl Alone {
+    impl SingleTrack {
         fn new(rtpmap: &str, fmtp: &str, number: u32) -> Self {
             let sdp = format!(
                 "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
@@ -246,16 +247,16 @@ mod tests {
             assert!(flow.unwrap().is_continue());
         }
 
-        /// Nothing more comes before that time; when that is said to be, and all fragments.
-        fn ends(mut self, next_ns: u64) -> (Option<(usize, i64)>, Vec<Moof>) {
+        /// Ends the segment. Returns the next sample and all fragments.
+        fn finish(mut self, next_ns: u64) -> (Option<(usize, i64)>, Vec<Moof>) {
             self.tracks[0].finish();
             self.take();
-            let next = self.muxer.next(&self.tracks, next_ns);
+            let next = self.muxer.next_sample(&self.tracks, next_ns);
             let mut emit = |bytes| {
                 self.fragments.push(bytes);
                 ControlFlow::Continue(())
             };
-            let flow = self.muxer.cut(&self.tracks, next, &mut emit);
+            let flow = self.muxer.end_fragment(&self.tracks, next, &mut emit);
             assert!(flow.unwrap().is_continue());
             let moofs = self.fragments.iter();
             let moofs = moofs.map(|bytes| Moof::decode(&mut &bytes[..]).unwrap());
@@ -263,64 +264,66 @@ mod tests {
         }
     }
 
-    /// What is said of each frame takes room as well: a packet can say of many thousands that they are nearly nothing.
+    /// The metadata of samples counts for the size of a fragment: a packet can have thousands of nearly empty
+    /// frames.
     #[test]
-    fn a_fragment_of_the_shortest_frames_ends_too() {
+    fn a_fragment_of_tiny_frames_is_limited() {
         let parameters = "mode=AAC-hbr;sizelength=8;config=1190";
-        let mut sound = Alone::new("MPEG4-GENERIC/48000/2", parameters, 7);
+        let mut audio = SingleTrack::new("MPEG4-GENERIC/48000/2", parameters, 7);
         let count = 8_000_u32;
         for number in 0..80 {
-            // As many frames of one byte, and some of none.
+            // Frames of one byte, and some empty ones.
             let mut body = ((8 * (count + 9)) as u16).to_be_bytes().to_vec();
             body.extend(vec![1; count as usize]);
             body.extend([0; 9]);
             body.extend(vec![0x21; count as usize]);
             let timestamp = u32::from(number) * count * 1_024;
             let media_ns = u64::from(timestamp) * 1_000_000 / 48 / 1_000 * 1_000;
-            sound.packet(number, timestamp, &body, media_ns);
+            audio.packet(number, timestamp, &body, media_ns);
         }
-        assert_eq!(sound.tracks[0].left_out(), 80 * 9);
-        let (_, fragments) = sound.ends(u64::MAX);
+        assert_eq!(audio.tracks[0].left_out(), 80 * 9);
+        let (_, fragments) = audio.finish(u64::MAX);
         let mut samples = 0;
         for (number, moof) in (7..).zip(&fragments) {
             assert_eq!(moof.mfhd.sequence_number, number);
             let of = moof.traf[0].trun[0].samples.len();
-            assert!(of <= FRAGMENT_BYTES_MAX / SAID_BYTES, "{of} samples");
+            assert!(of <= FRAGMENT_BYTES_MAX / SAMPLE_HEAD_BYTES, "{of} samples");
             samples += of;
         }
         assert_eq!(samples, 80 * count as usize);
         assert!(fragments.len() > 1);
     }
 
-    /// A camera that sends a frame in ten seconds is shown for as long as its segment is; one that goes on as before not
-    /// for longer than a frame, as what is shown before the next key frame may be decoded after it.
+    /// The last frame of a camera with one frame in ten seconds is shown until the segment ends. At a usual
+    /// frame rate it is as long as the frame before, because frames that are shown before the next key frame
+    /// may follow it.
     #[test]
-    fn the_last_frame_is_shown_until_the_next_one() {
+    fn a_late_next_frame_prolongs_the_last_one() {
         let seconds = |of: u64| of * 1_000_000_000;
-        for (frames_s, next_s, said) in [
+        for (frames_s, next_s, explicit) in [
             (&[0][..], 10, Some(900_000)),
             (&[0, 1], 2, None),
             (&[0, 1], 7, Some(630_000)),
         ] {
-            let mut picture = Alone::new("H264/90000", "packetization-mode=1", 0);
+            let mut video = SingleTrack::new("H264/90000", "packetization-mode=1", 0);
             for (number, at_s) in (0..).zip(frames_s) {
                 let timestamp = *at_s as u32 * 90_000;
                 let body = [0x65, 0x88, 0x80, 0x10];
-                picture.packet(number, timestamp, &body, seconds(*at_s));
+                video.packet(number, timestamp, &body, seconds(*at_s));
             }
-            let (next, fragments) = picture.ends(seconds(next_s));
-            assert_eq!(next, said.map(|ticks| (0, ticks)), "{frames_s:?}");
+            let (next, fragments) = video.finish(seconds(next_s));
+            assert_eq!(next, explicit.map(|ticks| (0, ticks)), "{frames_s:?}");
             let [moof] = &fragments[..] else {
                 panic!("{} fragments", fragments.len());
             };
             let samples = moof.traf[0].trun[0].samples.iter();
-            let lasts = samples.last().and_then(|of| of.duration).unwrap();
+            let duration = samples.last().and_then(|of| of.duration).unwrap();
             let last_s = frames_s[frames_s.len() - 1];
-            let wanted = match said {
+            let wanted = match explicit {
                 Some(_) => (next_s - last_s) * 90_000,
                 None => 90_000,
             };
-            assert_eq!(u64::from(lasts), wanted, "{frames_s:?}");
+            assert_eq!(u64::from(duration), wanted, "{frames_s:?}");
         }
     }
 }

@@ -11,36 +11,37 @@ use super::nal::{self, Nals};
 use super::unit::{Packet, Reorder, Timeline, Unit};
 use crate::rtp::packet::Header;
 use crate::rtp::parameters::{self, Codec, Parameters};
-use crate::sdp::Track as Described;
+use crate::sdp::Track as TrackDescription;
 
-/// What packets of a track carry.
+/// The depacketizer of a track.
 #[derive(Debug)]
 enum Payload {
     Video(Nals),
     Aac(Aac),
     Jpeg(Jpeg),
-    /// A packet is a piece of sound.
-    Sound,
+    /// Audio with one frame in each packet.
+    Audio,
 }
 
-/// What can be made of a track.
+/// The formats that a track can be exported in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exports {
-    /// It can be in an MP4 file, or why not.
+    /// `Ok` if it can be in an MP4 file, or the reason why not.
     pub mp4: Result<(), &'static str>,
-    /// It can be a file of its own, of this kind.
+    /// Extension of its raw format, if it has one.
     pub raw: Option<&'static str>,
 }
 
-/// Why a track cannot be in an MP4 file.
-const UNKNOWN: &str = "MP4 cannot hold its encoding, or Clockwise cannot read its packets";
+/// Reason why an encoding cannot be in an MP4 file.
+const UNKNOWN: &str =
+    "MP4 does not support its encoding, or Clockwise does not support its packet format";
 
-/// The same of AAC, of whose format the description says what is not read here.
-const OTHER_AAC: &str = "its format (a=fmtp) describes no AAC that Clockwise reads: MPEG4-GENERIC needs a mode or a config of AAC, and MP4A-LATM a config of version 0 with one program, one layer and a channel configuration";
+/// Reason why a track of AAC cannot be in an MP4 file.
+const OTHER_AAC: &str = "its description (a=fmtp) is not supported: MPEG4-GENERIC needs a mode or a config of AAC, and MP4A-LATM a config of version 0 with one program, one layer and a channel configuration";
 
-/// What can be made of a track that was described like this.
+/// The formats that a described track can be exported in.
 #[must_use]
-pub fn exports(track: &Described) -> Exports {
+pub fn exports(track: &TrackDescription) -> Exports {
     let (mp4, raw) = match &*track.encoding {
         "H264" => (Ok(()), Some("h264")),
         "H265" => (Ok(()), Some("h265")),
@@ -58,15 +59,15 @@ pub fn exports(track: &Described) -> Exports {
     Exports { mp4, raw }
 }
 
-/// A track, and what has come of it.
+/// A track and the state of its export.
 #[derive(Debug)]
 pub struct Track {
     /// Its number in the recording, from 0.
     pub number: usize,
     payload_type: Option<u8>,
-    /// A packet of that type has come: others are none of the track's from then on.
-    is_of_type: bool,
-    has_come: bool,
+    /// True once a packet with the described payload type has come; then others are ignored.
+    has_described_type: bool,
+    has_packet: bool,
     encoding: String,
     clock_rate: u32,
     channels: u8,
@@ -74,15 +75,15 @@ pub struct Track {
     reorder: Reorder,
     timeline: Timeline,
     units: Vec<Unit>,
-    /// Units that are to be played later than what is wanted, and are only if others that are wanted come after them.
+    /// Units after the time span; they are exported only if units within it follow in decoding order.
     late: Vec<Unit>,
 }
 
 impl Track {
-    /// Of what was described; `None`: nothing can be made of it. Its times count from `origin`, in nanoseconds of the
-    /// recording.
+    /// A track by its description; `None` if it cannot be exported. `origin` is time 0 of the file, in
+    /// nanoseconds of the recording's time.
     #[must_use]
-    pub fn new(number: usize, described: &Described, origin: Nanos) -> Option<Self> {
+    pub fn new(number: usize, described: &TrackDescription, origin: Nanos) -> Option<Self> {
         let video = |codec| {
             let parameters = parameters::described(codec, &described.parameters);
             Payload::Video(Nals::new(codec, parameters))
@@ -92,14 +93,14 @@ impl Track {
             "H265" => video(Codec::Hevc),
             "MPEG4-GENERIC" | "MP4A-LATM" => Payload::Aac(Aac::new(aac::Config::of(described)?)),
             "JPEG" => Payload::Jpeg(Jpeg::new(described.size)),
-            "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Sound,
+            "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Audio,
             _ => return None,
         };
         Some(Self {
             number,
             payload_type: described.payload_type,
-            is_of_type: false,
-            has_come: false,
+            has_described_type: false,
+            has_packet: false,
             encoding: described.encoding.clone(),
             clock_rate: described.clock_rate,
             channels: described.channels,
@@ -117,7 +118,7 @@ impl Track {
         self.number as u32 + 1
     }
 
-    /// Takes a packet of it.
+    /// Takes an RTP packet of the track.
     pub fn push(&mut self, header: [u8; 12], body: &[u8], media_ns: u64) {
         let Some(header) = Header::parse(&header) else {
             return;
@@ -125,12 +126,12 @@ impl Track {
         let Some(payload) = header.payload(body) else {
             return;
         };
-        let is_of_type = self.payload_type.is_none_or(|of| of == header.payload_type);
-        self.is_of_type |= is_of_type;
-        if self.is_of_type && !is_of_type {
+        let is_described = self.payload_type.is_none_or(|of| of == header.payload_type);
+        self.has_described_type |= is_described;
+        if self.has_described_type && !is_described {
             return;
         }
-        self.has_come = true;
+        self.has_packet = true;
         let payload = header.unpadded(payload);
         let Self {
             payload: of,
@@ -142,7 +143,7 @@ impl Track {
         self.reorder.push(header, payload, media_ns, &mut take);
     }
 
-    /// Nothing more comes.
+    /// Ends the track: no more packets come.
     pub fn finish(&mut self) {
         let Self {
             payload: of,
@@ -155,12 +156,12 @@ impl Track {
         units.extend(match of {
             Payload::Video(nals) => nals.finish(),
             Payload::Jpeg(jpeg) => jpeg.finish(),
-            Payload::Aac(_) | Payload::Sound => None,
+            Payload::Aac(_) | Payload::Audio => None,
         });
     }
 
-    /// What is whole now of what is to be played at these times, in nanoseconds of the recording; with what is decoded
-    /// before it and played after it.
+    /// Takes the complete units of a time span, in nanoseconds of the recording's time, including units that
+    /// are decoded within it and played after it.
     pub fn take(&mut self, times_ns: &Range<u64>) -> Vec<Unit> {
         let mut wanted = Vec::new();
         for unit in self.units.drain(..) {
@@ -174,7 +175,7 @@ impl Track {
         wanted
     }
 
-    /// A unit as it is in an MP4 file.
+    /// Makes the MP4 sample of a unit.
     pub fn sample(&mut self, unit: Unit) -> Sample {
         Sample {
             ticks: self.timeline.ticks(unit.timestamp, unit.media_ns),
@@ -183,53 +184,54 @@ impl Track {
         }
     }
 
-    /// A time of the recording in units of its own, if it is one of pictures.
+    /// The time in ticks of the track's clock; `None` for audio.
     #[must_use]
     pub fn shown_ticks(&self, media_ns: u64) -> Option<i64> {
-        let is_seen = matches!(self.payload, Payload::Video(_));
-        is_seen.then(|| self.timeline.said_ticks(media_ns))
+        let is_video = matches!(self.payload, Payload::Video(_));
+        is_video.then(|| self.timeline.recorded_ticks(media_ns))
     }
 
-    /// How many units of its time so many nanoseconds are.
+    /// Converts a duration to ticks of the track's clock.
     #[must_use]
     pub fn ticks_of(&self, ns: u64) -> i64 {
         (u128::from(ns) * u128::from(self.clock_rate) / 1_000_000_000) as i64
     }
 
-    /// Units that were left out, as parts of them are missing or of no kind that is known.
+    /// Units that were left out, because parts of them are missing or their kind is not supported.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         match &self.payload {
             Payload::Video(nals) => nals.left_out,
             Payload::Aac(aac) => aac.left_out,
             Payload::Jpeg(jpeg) => jpeg.left_out,
-            Payload::Sound => 0,
+            Payload::Audio => 0,
         }
     }
 
-    /// The name of its encoding.
+    /// Name of its encoding.
     #[must_use]
     pub fn encoding(&self) -> &str {
         &self.encoding
     }
 
-    /// Whether a packet of it has come.
+    /// True if a packet of the track has come.
     #[must_use]
-    pub fn has_come(&self) -> bool {
-        self.has_come
+    pub fn has_packet(&self) -> bool {
+        self.has_packet
     }
 
-    /// Whether all has come that says how it is decoded, as what came counts and not what was described.
+    /// True if the packets have brought the decoder parameters, or a key frame without them. Parameters in
+    /// packets take precedence over described ones.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match &self.payload {
             Payload::Video(nals) => nals.has_begun(),
             Payload::Aac(aac) => aac.has_begun(),
-            Payload::Jpeg(_) | Payload::Sound => true,
+            Payload::Jpeg(_) | Payload::Audio => true,
         }
     }
 
-    /// What an MP4 file says of it; `None`: that is not known yet.
+    /// Its head in an MP4 file; `None` if its decoder parameters are not known yet.
     #[must_use]
     pub fn head(&self) -> Option<TrackHead> {
         let (id, rate) = (self.id(), self.clock_rate);
@@ -243,23 +245,23 @@ impl Track {
                 of(&nals.parameters()).or_else(|| of(nals.described()))
             }
             Payload::Aac(aac) => Some(TrackHead::aac(id, rate, &aac.config)),
-            Payload::Sound => Some(TrackHead::opus(id, rate, self.channels)),
+            Payload::Audio => Some(TrackHead::opus(id, rate, self.channels)),
             Payload::Jpeg(_) => None,
         }
     }
 
-    /// How long a sample is of which nothing else is known, in units of its time.
+    /// Default duration of a sample, in ticks of the track's clock.
     #[must_use]
     pub fn usual_ticks(&self) -> u32 {
         match &self.payload {
             Payload::Aac(aac) => aac.config.ticks(1, self.clock_rate),
-            // 25 a second, or 50 packets of sound.
+            // 25 pictures or 50 audio packets per second.
             Payload::Video(_) | Payload::Jpeg(_) => self.clock_rate / 25,
-            Payload::Sound => self.clock_rate / 50,
+            Payload::Audio => self.clock_rate / 50,
         }
     }
 
-    /// What goes before everything in a file of this track alone.
+    /// Head of a raw file of the track.
     #[must_use]
     pub fn raw_head(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -272,12 +274,12 @@ impl Track {
         out
     }
 
-    /// A unit as it is in a file of this track alone.
+    /// Appends a unit in raw format.
     pub fn raw(&self, mut unit: Unit, out: &mut Vec<u8>) {
         match &self.payload {
             Payload::Video(_) => nal::to_annex_b(&mut unit.data),
             Payload::Aac(aac) => out.extend_from_slice(&aac.config.adts(unit.data.len())),
-            Payload::Jpeg(_) | Payload::Sound => {}
+            Payload::Jpeg(_) | Payload::Audio => {}
         }
         out.append(&mut unit.data);
     }
@@ -289,7 +291,7 @@ impl Payload {
             Self::Video(nals) => nals.push(packet, units),
             Self::Aac(aac) => aac.push(packet, clock_rate, units),
             Self::Jpeg(jpeg) => jpeg.push(packet, units),
-            Self::Sound => units.push(Unit {
+            Self::Audio => units.push(Unit {
                 data: packet.payload.to_vec(),
                 timestamp: packet.header.timestamp,
                 media_ns: packet.media_ns,

@@ -1,68 +1,69 @@
-//! Packets of a track in order, and what they carry put together: a frame of a picture, or a piece of sound.
+//! Reordering of a track's packets, the units that are made of them (a video frame, an audio frame or an
+//! image), and their times in a file.
 
 use std::collections::BTreeMap;
 
 use crate::rtp::packet::Header;
 
-/// So many packets behind a gap are kept until it is taken to be one.
+/// Packets that are held behind a gap before the missing ones are given up.
 const REORDERED_MAX: usize = 64;
 
-/// Numbers that are further apart are another beginning.
-const APART_MAX: i64 = 3_000;
+/// A larger jump of sequence numbers means that they begin anew.
+const JUMP_MAX: i64 = 3_000;
 
-/// A packet's payload, and what is known of it.
+/// A packet in sending order.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// What its header says.
+    /// The parsed RTP header.
     pub header: Header,
-    /// What it carries, without padding.
+    /// The payload without padding.
     pub payload: &'a [u8],
-    /// When it is to be played, in nanoseconds of the recording.
+    /// When it is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// Whether packets are missing before it.
+    /// True if packets are missing before it.
     pub is_after_loss: bool,
 }
 
 impl Packet<'_> {
-    /// Its timestamp, and when it is to be played.
+    /// The timestamp, and the time in nanoseconds of the recording.
     #[must_use]
-    pub fn at(&self) -> (u32, u64) {
+    pub fn time(&self) -> (u32, u64) {
         (self.header.timestamp, self.media_ns)
     }
 }
 
-/// What belongs together.
+/// A frame or another unit that is exported as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unit {
-    /// Its bytes: NAL units each behind their length in four bytes, a frame of AAC, a JPEG image, or samples.
+    /// NAL units with a length of four bytes before each, an AAC frame, a JPEG image, or audio samples.
     pub data: Vec<u8>,
-    /// Its timestamp.
+    /// RTP timestamp.
     pub timestamp: u32,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// When it is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// Whether it can be decoded without any before it.
+    /// True if it can be decoded without others.
     pub is_key: bool,
 }
 
-/// A packet that waits for one before it.
+/// A packet that waits for an earlier one.
 #[derive(Debug)]
-struct Held {
+struct HeldPacket {
     header: Header,
     payload: Vec<u8>,
     media_ns: u64,
 }
 
-/// Puts packets back into the order in which they were sent, and leaves out those that come twice.
+/// Restores the sending order of packets, and drops duplicates.
 #[derive(Debug, Default)]
 pub struct Reorder {
-    /// The number of the packet that is due, counted on and on.
+    /// The next expected sequence number, extended beyond 16 bits.
     next: Option<i64>,
     ssrc: Option<u32>,
-    held: BTreeMap<i64, Held>,
+    held: BTreeMap<i64, HeldPacket>,
 }
 
 impl Reorder {
-    /// Takes a packet, and gives those that are in order now.
+    /// Takes a packet, and calls `give` with the packets that are in order now.
     pub fn push(
         &mut self,
         header: Header,
@@ -74,32 +75,32 @@ impl Reorder {
         let Some(next) = self.next.filter(|_| self.ssrc == Some(header.ssrc)) else {
             self.flush(give);
             self.ssrc = Some(header.ssrc);
-            self.begin(sequence, header, payload, media_ns, false, give);
+            self.deliver(sequence, header, payload, media_ns, false, give);
             return;
         };
         let ahead = i64::from(header.sequence.wrapping_sub(next as u16) as i16);
         let number = next + ahead;
-        if ahead.abs() > APART_MAX {
+        if ahead.abs() > JUMP_MAX {
             self.flush(give);
-            self.begin(sequence, header, payload, media_ns, true, give);
+            self.deliver(sequence, header, payload, media_ns, true, give);
         } else if ahead == 0 {
-            self.begin(number, header, payload, media_ns, false, give);
-            self.give_held(give);
+            self.deliver(number, header, payload, media_ns, false, give);
+            self.deliver_held(give);
         } else if ahead > 0 {
             let payload = payload.to_vec();
-            let held = Held {
+            let held = HeldPacket {
                 header,
                 payload,
                 media_ns,
             };
             self.held.entry(number).or_insert(held);
             if self.held.len() > REORDERED_MAX {
-                self.pass_gap(give);
+                self.skip_gap(give);
             }
         }
     }
 
-    fn begin(
+    fn deliver(
         &mut self,
         number: i64,
         header: Header,
@@ -117,47 +118,48 @@ impl Reorder {
         });
     }
 
-    fn give_held(&mut self, give: &mut impl FnMut(&Packet<'_>)) {
+    fn deliver_held(&mut self, give: &mut impl FnMut(&Packet<'_>)) {
         while let Some(first) = self.held.first_entry()
             && Some(*first.key()) == self.next
         {
             let (number, held) = first.remove_entry();
             let payload = &held.payload;
-            self.begin(number, held.header, payload, held.media_ns, false, give);
+            self.deliver(number, held.header, payload, held.media_ns, false, give);
         }
     }
 
-    fn pass_gap(&mut self, give: &mut impl FnMut(&Packet<'_>)) {
+    fn skip_gap(&mut self, give: &mut impl FnMut(&Packet<'_>)) {
         if let Some((number, held)) = self.held.pop_first() {
             let payload = &held.payload;
-            self.begin(number, held.header, payload, held.media_ns, true, give);
-            self.give_held(give);
+            self.deliver(number, held.header, payload, held.media_ns, true, give);
+            self.deliver_held(give);
         }
     }
 
-    /// Gives what is left: nothing more comes.
+    /// Delivers the held packets: no more come.
     pub fn flush(&mut self, give: &mut impl FnMut(&Packet<'_>)) {
         while !self.held.is_empty() {
-            self.pass_gap(give);
+            self.skip_gap(give);
         }
     }
 }
 
-/// A track's timestamps as times of a file: exact differences, and where they begin as the recording has it.
+/// Times of a track's units in a file. Differences are exactly those of the timestamps; the origin is the
+/// recording's time.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     rate: u32,
-    /// What is time 0, in nanoseconds of the recording.
+    /// Time 0 of the file, in nanoseconds of the recording's time.
     origin_ns: u64,
-    /// A timestamp, and the time that it is.
+    /// The previous timestamp, and its time in ticks.
     anchor: Option<(u32, i64)>,
 }
 
-/// Timestamps that say something else than the recording does by more than that have begun anew.
-const STRAYS_MS: i64 = 5;
+/// A timestamp that deviates from the recording's time by more than this begins anew.
+const DEVIATION_MAX_MS: i64 = 5;
 
 impl Timeline {
-    /// Of timestamps of so many units in a second.
+    /// A timeline of a track with a clock of `rate` Hz.
     #[must_use]
     pub fn new(rate: u32, origin_ns: u64) -> Self {
         Self {
@@ -167,26 +169,26 @@ impl Timeline {
         }
     }
 
-    /// The same of a time, as the recording has it.
+    /// The recording's time in ticks of the track's clock.
     #[must_use]
-    pub fn said_ticks(&self, media_ns: u64) -> i64 {
+    pub fn recorded_ticks(&self, media_ns: u64) -> i64 {
         let rate = i128::from(self.rate);
         let since = i128::from(media_ns) - i128::from(self.origin_ns);
         (since * rate + 500_000_000).div_euclid(1_000_000_000) as i64
     }
 
-    /// The time of a unit, in units of its track.
+    /// The time of a unit, in ticks of the track's clock.
     pub fn ticks(&mut self, timestamp: u32, media_ns: u64) -> i64 {
-        let said = self.said_ticks(media_ns);
-        let strays = i64::from(self.rate) * STRAYS_MS / 1_000 + 1;
+        let recorded = self.recorded_ticks(media_ns);
+        let deviation_max = i64::from(self.rate) * DEVIATION_MAX_MS / 1_000 + 1;
         let counted = self.anchor.map(|(first, ticks)| {
             ticks.saturating_add(i64::from(timestamp.wrapping_sub(first) as i32))
         });
         let ticks = match counted {
-            Some(counted) if (counted - said).abs() <= strays => counted,
-            _ => said,
+            Some(counted) if (counted - recorded).abs() <= deviation_max => counted,
+            _ => recorded,
         };
-        // From one to the next, so that the difference never wraps.
+        // The anchor moves with each unit, so that the difference of timestamps never wraps.
         self.anchor = Some((timestamp, ticks));
         ticks
     }
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_in_order_once_and_gaps_are_known() {
+    fn packets_are_reordered_and_gaps_are_marked() {
         let whole = |sequences: &[u16]| -> Vec<_> {
             sequences
                 .iter()
@@ -231,12 +233,12 @@ mod tests {
             whole(&[65_534, 65_535, 0, 1])
         );
         assert_eq!(ordered(&[1, 4, 5]), [(1, false), (4, true), (5, false)]);
-        // Another beginning.
+        // Sequence numbers begin anew.
         assert_eq!(
             ordered(&[1, 20_000, 20_001]),
             [(1, false), (20_000, true), (20_001, false)]
         );
-        // A gap is passed when enough has come behind it.
+        // A gap is skipped after enough later packets.
         let many: Vec<u16> = std::iter::once(1).chain(3..100).collect();
         let given = ordered(&many);
         assert_eq!(given.len(), many.len());
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_timestamps_are_kept_exactly() {
+    fn timeline_keeps_timestamp_differences_exactly() {
         let origin = 1_234_567;
         let mut line = Timeline::new(48_000, origin);
         let first = u32::MAX - 5_000;
@@ -253,7 +255,7 @@ mod tests {
         for number in 0..100_000_u32 {
             let timestamp = first.wrapping_add(number * 1_024);
             let since = u64::from(number) * 1_024 * 1_000_000_000 / 48_000;
-            // To the microsecond, as entries have it.
+            // Entries have microseconds.
             let media_ns = origin + 777_777 + since / 1_000 * 1_000;
             let ticks = line.ticks(timestamp, media_ns);
             assert!(
@@ -262,7 +264,7 @@ mod tests {
             );
             before = Some(ticks);
         }
-        // A clock that is set goes on as the recording says.
+        // After a jump of the timestamps the recording's time counts.
         let later = line.ticks(77, origin + 10_000_000_000_000);
         assert_eq!(later, 480_000_000);
     }

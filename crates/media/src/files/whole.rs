@@ -1,12 +1,12 @@
-//! Whole files of recordings, one segment after another or one packet after another.
+//! Whole files: MP4 from one segment after another, or raw from one packet after another.
 
 use super::*;
 
-/// Fragments of a file begin with the first key frame of each of these times.
+/// Interval of the cuts of a file: its fragments begin at the first key frame of each.
 pub const FILE_CUT_NS: u64 = 2_000_000_000;
 
 impl Source {
-    /// The segments of what is played between two times, beginning with the key frame before.
+    /// The segments of a time span, from the last key frame before it on.
     ///
     /// # Errors
     /// When the recording cannot be read.
@@ -15,13 +15,13 @@ impl Source {
         times_ns: &Range<u64>,
         cut_ns: u64,
     ) -> Result<Segments, ExportError> {
-        self.reaches(times_ns.start)?;
+        self.check_start(times_ns.start)?;
         let cuts = Cuts::new(self, times_ns.start, cut_ns)?;
         Ok(Segments::new(cuts, times_ns.clone()))
     }
 
-    /// That something is played at this time or later.
-    fn reaches(&self, from_ns: u64) -> Result<(), ExportError> {
+    /// Checks that something is played at this time or later.
+    fn check_start(&self, from_ns: u64) -> Result<(), ExportError> {
         let end = self.archive.extent(&self.client, &self.recording)?.end;
         match from_ns <= end {
             true => Ok(()),
@@ -29,13 +29,13 @@ impl Source {
         }
     }
 
-    /// An MP4 file of what is played between two times, beginning with the key frame before.
+    /// Makes an MP4 file of a time span, from the last key frame before it on.
     ///
     /// # Errors
-    /// When there is nothing, or it cannot be read.
+    /// When the span has no packets, or the recording cannot be read.
     pub fn file(&mut self, times_ns: &Range<u64>, emit: &mut Emit<'_>) -> Result<(), ExportError> {
         let mut segments = self.segments(times_ns, FILE_CUT_NS)?;
-        // Nothing is begun that would have nothing in it.
+        // The head is emitted with the first fragment, so that an error is reported before any output.
         let mut head = Some(self.file_head(&segments)?);
         while let Some((_, segment)) = segments.next_segment(self)? {
             let mut emit = |bytes| {
@@ -54,10 +54,10 @@ impl Source {
         }
     }
 
-    /// What such a file begins with.
+    /// The head of an MP4 file with these segments.
     ///
     /// # Errors
-    /// When it is not known.
+    /// When no track has decoder parameters, or the recording cannot be read.
     pub fn file_head(&mut self, segments: &Segments) -> Result<Vec<u8>, ExportError> {
         let first = segments.first();
         let heads = self.heads(first.place)?;
@@ -68,11 +68,10 @@ impl Source {
         Ok(mp4::init(&heads, Some(length_ms))?)
     }
 
-    /// What is played of one track between two times, as it was sent; of the first that can be a file of its own if none
-    /// is named.
+    /// Makes a raw file of a time span of one track: the given one, or the first that has a raw format.
     ///
     /// # Errors
-    /// When there is nothing, or it cannot be read.
+    /// When the span has no packets, the track has no raw format, or the recording cannot be read.
     pub fn raw(
         &mut self,
         track: Option<usize>,
@@ -80,8 +79,8 @@ impl Source {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExportError> {
         let mut track = self.raw_track(track)?;
-        self.reaches(times_ns.start)?;
-        // What cannot be decoded is left out, and sound goes without pictures.
+        self.check_start(times_ns.start)?;
+        // Packets before the first key frame are left out; in an audio track each frame is one.
         let (first, _) = self.start(times_ns.start)?;
         let end = Place {
             serial: self.recording.end,
@@ -133,6 +132,6 @@ impl Source {
             None => (0..described.len()).find(has_raw),
         };
         let track = found.and_then(|number| Track::new(number, &described[number], Nanos::ZERO));
-        track.ok_or_else(|| self.nothing("a file of its own"))
+        track.ok_or_else(|| self.nothing_for("a raw file"))
     }
 }

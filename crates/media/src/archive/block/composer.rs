@@ -10,7 +10,7 @@ use super::{
     RawEntry, RawTrailer, TRAILER_BYTES, TRAILER_MAGIC, checksum, section_checksum,
 };
 
-/// What of a block is filled.
+/// The fill state of a block.
 #[derive(Clone, Debug)]
 pub struct Composer {
     size: usize,
@@ -18,29 +18,30 @@ pub struct Composer {
     index: usize,
     bodies: usize,
     entries: usize,
-    /// Arrival and media time of the first entry.
+    /// Arrival time and media time of the first entry.
     base: Option<(u64, u64)>,
 }
 
-/// What a block is told at its end.
+/// Values of the trailer that are set when the block is sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seal {
-    /// Which archive it belongs to.
+    /// Random identifier of the archive.
     pub archive: [u8; 16],
-    /// Which block it is.
+    /// Serial of the block.
     pub serial: u64,
-    /// Which recording it is of, from 1.
+    /// Number of the recording, from 1.
     pub recording: u64,
     /// The serial of that recording's first block.
     pub first: u64,
     /// When the recording began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// Whether the recording ends with it.
+    /// True if the recording ends properly with this block.
     pub is_last: bool,
 }
 
 impl Composer {
-    /// An empty block of `size` bytes that will end with a text and a section of the index as long as that.
+    /// An empty block of `size` bytes that reserves `text` bytes for the description and `index` bytes for a
+    /// section of the index.
     #[must_use]
     pub fn new(size: usize, text: usize, index: usize) -> Self {
         Self {
@@ -53,39 +54,39 @@ impl Composer {
         }
     }
 
-    /// Whether nothing is in it.
+    /// True if it has no packet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// When its first packet arrived, in nanoseconds of the recording.
+    /// When its first packet arrived, in nanoseconds of the recording's time.
     #[must_use]
     pub fn begins_ns(&self) -> Option<u64> {
         self.base.map(|(arrival, _)| arrival)
     }
 
-    /// Where the next body goes, and how long it can be.
+    /// The range of the block that is free for the next body.
     #[must_use]
     pub fn room(&self) -> Range<usize> {
-        let behind = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
-        self.bodies..self.size.saturating_sub(behind).max(self.bodies)
+        let tail = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
+        self.bodies..self.size.saturating_sub(tail).max(self.bodies)
     }
 
-    /// Whether a packet of these times can be in the block of what is in it already.
+    /// True if an entry can express these times relative to the first packet of the block.
     #[must_use]
     pub fn takes(&self, arrival_ns: u64, media_ns: u64) -> bool {
         self.base.is_none_or(|(arrival, media)| {
-            let apart_us = (i128::from(media_ns) - i128::from(media)) / 1_000;
+            let offset_us = (i128::from(media_ns) - i128::from(media)) / 1_000;
             (arrival_ns.saturating_sub(arrival) / 1_000) <= u64::from(u32::MAX)
-                && i32::try_from(apart_us).is_ok()
+                && i32::try_from(offset_us).is_ok()
         })
     }
 
-    /// Notes a packet whose body of `len` bytes is at the beginning of [`room`](Self::room).
+    /// Adds the entry of a packet whose body of `len` bytes is at the start of [`room`](Self::room).
     ///
     /// # Panics
-    /// When it has no room.
+    /// When there is no room for it.
     pub fn push(&mut self, block: &mut [u8], len: usize, entry: &Entry) {
         assert!(len <= self.room().len() && len <= usize::from(u16::MAX));
         let (arrival, media) = *self.base.get_or_insert((entry.arrival_ns, entry.media_ns));
@@ -112,17 +113,17 @@ impl Composer {
         self.bodies += len;
     }
 
-    /// How long a section of the index can be.
+    /// The most bytes that a section of the index can have.
     #[must_use]
     pub fn index_room(&self) -> usize {
         let used = self.bodies + self.text + self.entries * ENTRY_BYTES + TRAILER_BYTES;
         self.size.saturating_sub(used)
     }
 
-    /// Ends the block with its text, a section of the index or none, and its trailer.
+    /// Completes the block with its text, a section of the index (empty: none) and its trailer.
     ///
     /// # Panics
-    /// When the text is longer than was said, or there is no [room](Self::index_room) for the index.
+    /// When the text is longer than reserved, or there is no [room](Self::index_room) for the index.
     pub fn seal(self, block: &mut [u8], text: &[u8], index: &[u8], seal: &Seal) {
         assert!(text.len() <= self.text && index.len() <= self.index_room());
         let (arrival_ns, media_ns) = self.base.unwrap_or_default();

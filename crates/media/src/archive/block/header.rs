@@ -22,19 +22,21 @@ struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 
-/// What the header of an archive says.
+/// The header of an archive.
+/// The header of an archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Which archive it is.
+    /// Random identifier of the archive.
     pub archive: [u8; 16],
-    /// How long blocks are, and the header's place.
+    /// Length of a block, and of the header's place.
     pub block_bytes: u64,
-    /// How many blocks the ring has.
+    /// Number of blocks in the ring when it was made.
     pub blocks: u64,
 }
 
 impl Header {
-    /// Its bytes.
+    /// Encodes the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawHeader {
@@ -51,10 +53,10 @@ impl Header {
         raw.as_bytes().to_vec()
     }
 
-    /// What the first bytes of a volume say.
+    /// Parses the header at the start of a volume.
     ///
     /// # Errors
-    /// When they are no header.
+    /// When there is no valid header.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let (raw, _) = RawHeader::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
         if raw.magic != HEADER_MAGIC {
@@ -75,11 +77,11 @@ impl Header {
         };
         let size = header.block_bytes;
         if !BLOCK_BYTES.contains(&size) || !size.is_power_of_two() {
-            return Err(FormatError::Impossible("its block size is none"));
+            return Err(FormatError::Impossible("block size out of range"));
         }
         let end = header.blocks.checked_add(1);
         if header.blocks == 0 || end.and_then(|end| end.checked_mul(size)).is_none() {
-            return Err(FormatError::Impossible("its number of blocks is none"));
+            return Err(FormatError::Impossible("number of blocks out of range"));
         }
         Ok(header)
     }

@@ -1,4 +1,4 @@
-//! Blocks and headers as they are written and read, and what of them is damaged.
+//! Encoding and parsing of blocks and headers, and detection of damage.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -36,7 +36,7 @@ fn entry(rng: &mut StdRng) -> Entry {
     }
 }
 
-/// A full block, and what is in it.
+/// A full block, and the packets in it.
 fn full(rng: &mut StdRng, text: &[u8]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
     let mut block = vec![0xEE; SIZE];
     let mut composer = Composer::new(SIZE, text.len(), 0);
@@ -64,7 +64,7 @@ fn full(rng: &mut StdRng, text: &[u8]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
 }
 
 #[test]
-fn what_is_in_a_block_is_what_was_put_there() {
+fn a_block_is_read_as_it_was_written() {
     let mut rng = StdRng::seed_from_u64(4);
     for text in [&b""[..], b"v=0", &[b'x'; 3_000]] {
         let (bytes, packets) = full(&mut rng, text);
@@ -86,9 +86,9 @@ fn what_is_in_a_block_is_what_was_put_there() {
     }
 }
 
-/// By the end of a block alone, whatever is before it, all of its packets are known; and that it is not what was written.
+/// The tail of a block is enough to read all entries, and to notice sectors that were not written.
 #[test]
-fn entries_are_read_alone_and_only_those_that_belong_together() {
+fn entries_are_read_without_the_block_and_checked_for_consistency() {
     let mut rng = StdRng::seed_from_u64(8);
     let (bytes, packets) = full(&mut rng, b"v=0");
     let trailer = Trailer::parse(&bytes, SIZE as u64).unwrap();
@@ -102,7 +102,7 @@ fn entries_are_read_alone_and_only_those_that_belong_together() {
     }
     let too_little = trailer.packets(&bytes[SIZE - needed + 1..]);
     assert_eq!(too_little, Err(FormatError::Damaged));
-    // Any sector of entries as it was before: those of another block, or none.
+    // Any sector of entries as it was before the write: of another block, or zeros.
     let (other, _) = full(&mut rng, b"v=0");
     for from in (SIZE - needed).next_multiple_of(512)..SIZE - 512 {
         if !from.is_multiple_of(512) {
@@ -117,7 +117,7 @@ fn entries_are_read_alone_and_only_those_that_belong_together() {
 }
 
 #[test]
-fn a_changed_bit_anywhere_is_seen() {
+fn a_changed_bit_in_a_block_is_detected() {
     let mut rng = StdRng::seed_from_u64(5);
     let (bytes, _) = full(&mut rng, b"v=0");
     for _ in 0..2_000 {
@@ -126,7 +126,7 @@ fn a_changed_bit_anywhere_is_seen() {
         changed[bit / 8] ^= 1 << (bit % 8);
         assert!(Block::parse(&changed).is_err(), "bit {bit}");
     }
-    // A torn write: the beginning is of another block.
+    // A torn write: the start is of another block.
     let (other, _) = full(&mut rng, b"v=0");
     for sectors in [1, 64, 127] {
         let torn = [&other[..sectors * 512], &bytes[sectors * 512..]].concat();
@@ -137,7 +137,7 @@ fn a_changed_bit_anywhere_is_seen() {
 }
 
 #[test]
-fn a_section_is_read_alone_and_only_as_it_was_written() {
+fn a_section_is_read_without_the_block_and_checked() {
     let mut rng = StdRng::seed_from_u64(6);
     let section: Vec<u8> = (0..3_000).map(|_| rng.random()).collect();
     let mut bytes = vec![0xEE; SIZE];
@@ -162,7 +162,7 @@ fn a_section_is_read_alone_and_only_as_it_was_written() {
         last[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(trailer.section(&last), Err(FormatError::Damaged), "{bit}");
     }
-    // One of the first days: behind the text, and with no checksum of its own.
+    // A block of an early version: the section follows the text and has no checksum of its own.
     let mut old = bytes.clone();
     let at = 40 * 500 + 3;
     old[SIZE - needed..SIZE - needed + section.len()].fill(0);
@@ -193,12 +193,12 @@ fn a_header_is_read_as_it_was_written() {
         block_bytes: 100_000,
         ..header
     };
-    let said = Header::parse(&odd.encode()).unwrap_err().to_string();
-    assert!(said.contains("block size"), "{said}");
+    let error = Header::parse(&odd.encode()).unwrap_err().to_string();
+    assert!(error.contains("block size"), "{error}");
 }
 
 #[test]
-fn the_bytes_are_what_the_format_says() {
+fn encoded_bytes_match_the_format() {
     let header = Header {
         archive: [9; 16],
         block_bytes: 65_536,

@@ -6,12 +6,13 @@ use super::*;
 const BLOCK: u64 = 65_536;
 const EXTENT: u64 = 1 << 20;
 
-/// A volume of so many extents in a pool that has so many more, to which somebody records.
-fn view(extents: u64, free: u64, grow_to: u64, left: u64) -> View {
+/// A volume of this many extents that is recorded to. The pool has `free` more extents and leaves `left` to
+/// other volumes.
+fn inputs(extents: u64, free: u64, grow_to: u64, left: u64) -> PlanInputs {
     let volume = extents * EXTENT;
     let some = |extents: u64| Some(Bytes(extents * EXTENT)).filter(|of| of.get() > 0);
-    View {
-        standing: Standing {
+    PlanInputs {
+        ring: RingState {
             geometry: Geometry::new(volume / BLOCK - 1),
             next: 0,
             oldest: 0,
@@ -22,178 +23,176 @@ fn view(extents: u64, free: u64, grow_to: u64, left: u64) -> View {
             free: some(left),
             ..RetentionLimits::default()
         },
-        ahead: AHEAD_BLOCKS,
-        block: BLOCK,
-        extent: EXTENT,
-        volume,
-        free: free * EXTENT,
+        ahead_blocks: AHEAD_BLOCKS,
+        block_bytes: BLOCK,
+        extent_bytes: EXTENT,
+        volume_bytes: volume,
+        pool_free_bytes: free * EXTENT,
         is_used: true,
     }
 }
 
-/// Does what is planned until there is nothing more, as it is done to a volume; at which serial to look again.
-fn settle(view: &mut View) -> Option<u64> {
+/// Makes the planned changes, like the retention thread, until no change is left. Returns the serial of the
+/// next check.
+fn settle(inputs: &mut PlanInputs) -> Option<u64> {
     for _ in 0..STEPS_MAX {
-        let before = *view;
-        let plan = view.plan();
-        let standing = &mut view.standing;
+        let before = *inputs;
+        let plan = inputs.plan();
+        let ring = &mut inputs.ring;
         let mut to_be = |to: Geometry| {
-            assert_eq!(
-                standing.geometry.resized(standing.next, to.blocks),
-                Some(to)
-            );
-            let lost = to.base.saturating_sub(standing.oldest);
-            let cut = before.standing.geometry.blocks.saturating_sub(to.blocks);
+            assert_eq!(ring.geometry.resized(ring.next, to.blocks), Some(to));
+            let lost = to.base.saturating_sub(ring.oldest);
+            let cut = before.ring.geometry.blocks.saturating_sub(to.blocks);
             assert!(
                 lost <= before.loss_max() + LEFT_BLOCKS + cut,
                 "{before:?}, {lost} lost"
             );
-            standing.geometry = to;
-            standing.oldest = standing.oldest.max(to.base);
+            ring.geometry = to;
+            ring.oldest = ring.oldest.max(to.base);
         };
         let volume = match plan.step {
-            None => return plan.look_at,
-            Some(Step::Longer(to, volume)) => {
-                assert!(to.blocks > before.standing.geometry.blocks);
+            None => return plan.check_at,
+            Some(Step::Grow(to, volume)) => {
+                assert!(to.blocks > before.ring.geometry.blocks);
                 to_be(to);
                 volume
             }
-            Some(Step::Shorter(to)) => {
-                assert!(to.blocks < before.standing.geometry.blocks);
+            Some(Step::Shrink(to)) => {
+                assert!(to.blocks < before.ring.geometry.blocks);
                 to_be(to);
-                view.needed(to.blocks)
+                inputs.needed(to.blocks)
             }
-            Some(Step::Cut) => view.needed(view.standing.geometry.blocks),
+            Some(Step::Cut) => inputs.needed(inputs.ring.geometry.blocks),
         };
         let whole = |volume: u64| volume.next_multiple_of(EXTENT);
-        view.free = (view.free + whole(view.volume))
+        inputs.pool_free_bytes = (inputs.pool_free_bytes + whole(inputs.volume_bytes))
             .checked_sub(whole(volume))
             .expect("no more than the pool has");
-        view.volume = volume;
-        let blocks = view.standing.geometry.blocks;
-        assert!((blocks + 1) * BLOCK <= volume, "{before:?}, {view:?}");
-        if whole(volume) > whole(before.volume) {
-            let (grow_to, left) = (view.keep.grow_to, view.keep.free);
+        inputs.volume_bytes = volume;
+        let blocks = inputs.ring.geometry.blocks;
+        assert!((blocks + 1) * BLOCK <= volume, "{before:?}, {inputs:?}");
+        if whole(volume) > whole(before.volume_bytes) {
+            let (grow_to, left) = (inputs.keep.grow_to, inputs.keep.free);
             assert!(volume <= grow_to.expect("it grows").get());
-            assert!(view.free >= left.map_or(0, Bytes::get), "{before:?}");
+            assert!(
+                inputs.pool_free_bytes >= left.map_or(0, Bytes::get),
+                "{before:?}"
+            );
         }
     }
-    panic!("it does not end: {view:?}");
+    panic!("it does not end: {inputs:?}");
 }
 
-/// Records so many blocks, and looks when it is time to.
-fn record(view: &mut View, blocks: u64) {
-    let mut look_at = settle(view);
+/// Records blocks, and checks when a check is due.
+fn record(inputs: &mut PlanInputs, blocks: u64) {
+    let mut check_at = settle(inputs);
     for _ in 0..blocks {
-        let standing = &mut view.standing;
-        let serial = standing.next;
-        standing.next += 1;
-        let oldest = standing.geometry.oldest(standing.next);
-        standing.oldest = standing.oldest.max(oldest);
-        if look_at.is_some_and(|at| at <= serial) {
-            look_at = settle(view);
+        let ring = &mut inputs.ring;
+        let serial = ring.next;
+        ring.next += 1;
+        let oldest = ring.geometry.oldest(ring.next);
+        ring.oldest = ring.oldest.max(oldest);
+        if check_at.is_some_and(|at| at <= serial) {
+            check_at = settle(inputs);
             assert!(
-                look_at.is_none_or(|at| at >= view.standing.next),
-                "{view:?}"
+                check_at.is_none_or(|at| at >= inputs.ring.next),
+                "{inputs:?}"
             );
         }
     }
 }
 
-fn extents(view: &View) -> u64 {
-    view.volume / EXTENT
+fn extents(inputs: &PlanInputs) -> u64 {
+    inputs.volume_bytes / EXTENT
 }
 
 #[test]
 fn a_volume_grows_before_anything_is_overwritten_and_then_goes_round() {
-    let mut of = view(1, 100, 20, 0);
+    let mut of = inputs(1, 100, 20, 0);
     record(&mut of, 318);
-    assert_eq!((extents(&of), of.standing.oldest), (20, 0));
-    assert_eq!(of.standing.geometry, Geometry::new(319));
+    assert_eq!((extents(&of), of.ring.oldest), (20, 0));
+    assert_eq!(of.ring.geometry, Geometry::new(319));
     record(&mut of, 2_000);
-    assert_eq!((extents(&of), of.standing.oldest), (20, 2_318 - 319));
-    // It may become longer again in a later round, for a few of the oldest.
+    assert_eq!((extents(&of), of.ring.oldest), (20, 2_318 - 319));
+    // In a later round it may grow as well, which loses a few of the oldest blocks.
     of.keep.grow_to = Some(Bytes(40 * EXTENT));
-    let oldest = of.standing.oldest;
+    let oldest = of.ring.oldest;
     record(&mut of, 400);
     assert!(extents(&of) > 20);
-    assert!(of.standing.oldest < oldest + 400);
-    // What was used stays when the recording ends, and what was not goes.
-    let mut of = view(4, 100, 100, 0);
+    assert!(of.ring.oldest < oldest + 400);
+    // After the recording, used places stay and unused ones are given back.
+    let mut of = inputs(4, 100, 100, 0);
     record(&mut of, 500);
     let long = extents(&of);
     of.is_used = false;
     assert_eq!(settle(&mut of), None);
-    assert_eq!((extents(&of), of.standing.oldest), (32, 0), "of {long}");
-    // A volume to which nothing was recorded is as long as it was made.
-    let mut of = view(4, 100, 100, 0);
+    assert_eq!((extents(&of), of.ring.oldest), (32, 0), "of {long}");
+    // A volume that nothing was recorded to keeps its length.
+    let mut of = inputs(4, 100, 100, 0);
     of.is_used = false;
     settle(&mut of);
     assert_eq!(extents(&of), 4);
 }
 
 #[test]
-fn a_volume_goes_round_where_what_it_would_overwrite_has_gone() {
-    let mut of = view(8, 100, 100, 0);
+fn a_volume_does_not_grow_when_its_next_blocks_are_deleted() {
+    let mut of = inputs(8, 100, 100, 0);
     record(&mut of, 100);
-    of.standing.oldest = 20;
+    of.ring.oldest = 20;
     record(&mut of, 100);
     assert_eq!(extents(&of), 8);
-    assert_eq!(of.standing.oldest, 200 - 127);
+    assert_eq!(of.ring.oldest, 200 - 127);
 }
 
 #[test]
-fn what_is_left_to_others_is_not_taken_and_given_back_where_the_writer_is() {
-    let mut of = view(8, 6, 100, 4);
+fn reserved_space_is_not_taken_and_is_given_back() {
+    let mut of = inputs(8, 6, 100, 4);
     record(&mut of, 200);
-    assert_eq!((extents(&of), of.free / EXTENT), (10, 4));
-    assert_eq!(of.standing.geometry.blocks, 159);
-    // Somebody needs two more: nothing happens before the writer is where the ring ends then.
-    of.free -= 2 * EXTENT;
+    assert_eq!((extents(&of), of.pool_free_bytes / EXTENT), (10, 4));
+    assert_eq!(of.ring.geometry.blocks, 159);
+    // Others need two extents more: nothing happens before the writer is at the end of the shorter ring.
+    of.pool_free_bytes -= 2 * EXTENT;
     record(&mut of, 60);
     assert_eq!(extents(&of), 10);
     record(&mut of, 60);
-    assert_eq!((extents(&of), of.free / EXTENT), (8, 4));
-    // The oldest went for it, and no more than that.
-    assert_eq!(of.standing.next - of.standing.oldest, 127);
-    // In the first round nothing is lost: at once, also where nobody records.
+    assert_eq!((extents(&of), of.pool_free_bytes / EXTENT), (8, 4));
+    // Only the oldest blocks were lost.
+    assert_eq!(of.ring.next - of.ring.oldest, 127);
+    // In the first round nothing is lost, so it happens at once, with and without a recorder.
     for is_used in [true, false] {
-        let mut of = view(8, 1, 0, 4);
-        (of.standing.next, of.is_used) = (30, is_used);
+        let mut of = inputs(8, 1, 0, 4);
+        (of.ring.next, of.is_used) = (30, is_used);
         settle(&mut of);
-        assert_eq!((extents(&of), of.standing.oldest), (5, 0));
-        // No more than there is.
+        assert_eq!((extents(&of), of.ring.oldest), (5, 0));
+        // No more is given back than there is.
         of.keep.free = Some(Bytes(50 * EXTENT));
         settle(&mut of);
-        assert_eq!(
-            (extents(&of), of.standing.oldest),
-            (3 - u64::from(!is_used), 0)
-        );
+        assert_eq!((extents(&of), of.ring.oldest), (3 - u64::from(!is_used), 0));
     }
 }
 
-/// Rings of all lengths, wherever their writer is when somebody needs space.
+/// Rings of all lengths, with the writer at various places when space is needed.
 #[test]
-fn what_is_missing_is_given_back_within_two_rounds() {
+fn missing_space_is_given_back_within_two_rounds() {
     for extents in 2..12 {
         for recorded in [300, 307, 311, 324, 399] {
             for missing in 1..extents {
-                let mut of = view(extents, 4, 0, 4);
+                let mut of = inputs(extents, 4, 0, 4);
                 record(&mut of, recorded);
-                of.free -= missing.min(4) * EXTENT;
+                of.pool_free_bytes -= missing.min(4) * EXTENT;
                 let expected = (extents - missing.min(4)).max(1);
                 record(&mut of, 2 * extents * 16);
-                assert_eq!(of.volume / EXTENT, expected, "{of:?}");
+                assert_eq!(of.volume_bytes / EXTENT, expected, "{of:?}");
             }
         }
     }
 }
 
 #[test]
-fn whatever_others_take_and_give_a_plan_ends_and_keeps_to_what_it_may() {
+fn plans_end_and_respect_the_limits() {
     let mut rng = StdRng::seed_from_u64(23);
     for _ in 0..500 {
-        let mut of = view(
+        let mut of = inputs(
             rng.random_range(1..12),
             rng.random_range(0..30),
             rng.random_range(0..40),
@@ -201,11 +200,15 @@ fn whatever_others_take_and_give_a_plan_ends_and_keeps_to_what_it_may() {
         );
         for _ in 0..30 {
             match rng.random_range(0..5) {
-                0 => of.free = of.free.saturating_sub(rng.random_range(0..5) * EXTENT),
-                1 => of.free += rng.random_range(0..5) * EXTENT,
+                0 => {
+                    of.pool_free_bytes = of
+                        .pool_free_bytes
+                        .saturating_sub(rng.random_range(0..5) * EXTENT)
+                }
+                1 => of.pool_free_bytes += rng.random_range(0..5) * EXTENT,
                 2 => {
-                    let standing = &mut of.standing;
-                    standing.oldest = rng.random_range(standing.oldest..=standing.next);
+                    let ring = &mut of.ring;
+                    ring.oldest = rng.random_range(ring.oldest..=ring.next);
                 }
                 3 => of.is_used = !of.is_used,
                 _ => {

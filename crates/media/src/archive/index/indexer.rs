@@ -1,33 +1,33 @@
-//! What is noted of a recording while it is made, or while a section of its index is made again.
+//! Building the index: while a recording is made, or while a lost section is rebuilt.
 
 use super::{Index, Key, Record, ends_group};
 use crate::archive::block::{Entry, Kind};
 
 /// A frame whose end is not known yet.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenFrame {
     key: Key,
     is_key: bool,
 }
 
-/// What is noted of a recording while it is made.
+/// Builds the sections of a recording from the entries of its packets.
 #[derive(Debug)]
 pub struct Indexer {
     index: Index,
-    /// Of the block that is being filled.
+    /// Record of the block that is being filled.
     record: Record,
-    is_begun: bool,
-    open: Option<Open>,
-    /// Groups before this one, the first first.
+    has_packet: bool,
+    open: Option<OpenFrame>,
+    /// Begin times of the earlier groups, in order.
     groups: Vec<u64>,
-    /// Frames up to here.
+    /// Number of frames so far.
     frames: u64,
-    /// The block and the packet that the last key up to here begins with.
+    /// Serial and first packet of the last key so far.
     last_key: Option<(u64, u32)>,
 }
 
 impl Indexer {
-    /// Of a recording whose first block has this serial, and the frames of this track.
+    /// An indexer for a recording whose first block is `first`, and for the frames of a track.
     #[must_use]
     pub fn new(first: u64, track: u8) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Indexer {
                 ..Index::default()
             },
             record: Record::default(),
-            is_begun: false,
+            has_packet: false,
             open: None,
             groups: Vec::new(),
             frames: 0,
@@ -45,18 +45,18 @@ impl Indexer {
         }
     }
 
-    /// The serial of the block that is being filled.
+    /// Serial of the block that is being filled.
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.index.end()
     }
 
-    /// A packet went into the block that is being filled, with a body of so many bytes.
+    /// Adds a packet with a body of `len` bytes to the block that is being filled.
     pub fn packet(&mut self, entry: &Entry, len: usize) {
         let serial = self.serial();
         let record = &mut self.record;
-        if !self.is_begun {
-            self.is_begun = true;
+        if !self.has_packet {
+            self.has_packet = true;
             record.media_ns = entry.media_ns;
             record.arrival_ns = entry.arrival_ns;
         }
@@ -78,13 +78,13 @@ impl Indexer {
                 media_ns: entry.media_ns,
                 bytes: 0,
             };
-            self.open = Some(Open { key, is_key: false });
+            self.open = Some(OpenFrame { key, is_key: false });
         }
         if let Some(open) = &mut self.open {
             open.key.end = Some(serial);
             open.key.bytes = open.key.bytes.saturating_add(len as u32);
             if entry.is_key && !open.is_key {
-                // Parameters before the picture may have the time of the picture before.
+                // Parameter sets before the picture may have the time of the previous picture.
                 open.is_key = true;
                 open.key.media_ns = entry.media_ns;
             }
@@ -92,22 +92,22 @@ impl Indexer {
     }
 
     fn close(&mut self) {
-        if let Some(Open { key, is_key: true }) = self.open.take() {
-            self.note_key(key);
+        if let Some(OpenFrame { key, is_key: true }) = self.open.take() {
+            self.add_key(key);
         }
     }
 
-    fn note_key(&mut self, key: Key) {
+    fn add_key(&mut self, key: Key) {
         self.last_key = Some((key.serial, key.packet));
         self.index.keys.push(key);
     }
 
-    /// The block that is being filled is full. The section that goes into it, at most so long, and what it says, if it is
-    /// to have one: where it ends a group, or is the last. It has none where not even its records fit, as no room is kept
-    /// in a block of which nobody knew that it would be the last.
+    /// Ends the block that is being filled. If it ends a group or the recording, returns the encoded section,
+    /// at most `bytes_max` bytes, and the section. The encoding is empty if there is no room even for the
+    /// records, as may happen in the last block of a recording, which has no room reserved.
     pub fn block(&mut self, is_last: bool, bytes_max: usize) -> Option<(Vec<u8>, Index)> {
         let ends = ends_group(self.serial());
-        self.whole();
+        self.finish_block();
         if !ends && !is_last {
             return None;
         }
@@ -116,15 +116,15 @@ impl Indexer {
         Some((bytes, index))
     }
 
-    /// The block that is being filled is full.
-    pub fn whole(&mut self) {
+    /// Ends the block that is being filled.
+    pub fn finish_block(&mut self) {
         self.index.records.push(std::mem::take(&mut self.record));
-        self.is_begun = false;
+        self.has_packet = false;
     }
 
-    /// The next block is damaged: nothing is known of it, nor where a frame ends that goes on there.
-    pub fn damaged(&mut self) {
-        self.end_open(false);
+    /// Adds a damaged block. The end of a frame that continues there stays unknown.
+    pub fn add_damaged_block(&mut self) {
+        self.finish_open_frame(false);
         let before = self.index.records.last();
         let record = Record {
             media_ns: before.map_or(0, |before| before.media_ns),
@@ -134,8 +134,7 @@ impl Indexer {
         self.index.records.push(record);
     }
 
-    /// What is known of the blocks since the last section that are full, which may be less than a group. When the groups before
-    /// theirs begin is not in it.
+    /// The section in the making, about the full blocks since the last section. It has no directory.
     #[must_use]
     pub fn so_far(&self) -> Index {
         let mut index = self.index.clone();
@@ -144,31 +143,32 @@ impl Indexer {
         index
     }
 
-    /// Leaves keys out where there are more than so many: half of that many stay.
+    /// If there are more keys than `keys_max`, reduces them to half of that.
     pub fn thin(&mut self, keys_max: usize) {
         if self.index.keys.len() > keys_max {
             self.index.thin(keys_max.div_ceil(2));
         }
     }
 
-    /// A frame that goes on is told of where it began; it ends here, or who knows where.
-    fn end_open(&mut self, is_last: bool) {
-        if let Some(Open { mut key, is_key }) = self.open.take() {
+    /// Ends the open frame: in the current block if the recording ends here, otherwise at an unknown place.
+    fn finish_open_frame(&mut self, is_last: bool) {
+        if let Some(OpenFrame { mut key, is_key }) = self.open.take() {
             key.end = key.end.filter(|_| is_last);
             if is_key {
-                self.note_key(key);
+                self.add_key(key);
             }
         }
     }
 
-    /// What is known of the blocks since the last section, or the beginning; a recording may end with them.
+    /// Completes the section about the full blocks since the last section. With `is_last` the recording ends
+    /// with them.
     pub fn section(&mut self, is_last: bool) -> Index {
-        self.end_open(is_last);
+        self.finish_open_frame(is_last);
         let mut index = std::mem::take(&mut self.index);
-        // Those that are damaged at the beginning begin when the first one does that is not.
-        let there = index.records.iter().position(|of| of.packets > 0);
-        if let Some(there) = there {
-            let (damaged, rest) = index.records.split_at_mut(there);
+        // Damaged blocks at the start get the times of the first intact block.
+        let intact = index.records.iter().position(|of| of.packets > 0);
+        if let Some(intact) = intact {
+            let (damaged, rest) = index.records.split_at_mut(intact);
             for record in damaged {
                 record.media_ns = rest[0].media_ns;
                 record.arrival_ns = rest[0].arrival_ns;

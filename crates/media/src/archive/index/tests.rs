@@ -15,9 +15,9 @@ fn entry(track: u8, media_ns: u64, begins_frame: bool, is_key: bool) -> Entry {
 }
 
 #[test]
-fn what_is_noted_is_what_is_found() {
-    // Frames of three packets, ten milliseconds each, every fifth a key; two packets of sound between them; seven
-    // packets in a block.
+fn sections_have_the_frames_that_were_added() {
+    // Frames of three packets, ten milliseconds each, every fifth a key; two audio packets between them;
+    // seven packets in a block.
     let mut indexer = Indexer::new(250, 1);
     let mut sections = Vec::new();
     let mut expected = Vec::new();
@@ -37,7 +37,7 @@ fn what_is_noted_is_what_is_found() {
             expected.push((at, indexer.serial()));
         }
         for part in 0..3 {
-            // The parameters come first, and the packet after them says that it is a key.
+            // The parameter sets come first; the packet after them is marked as key.
             put(&mut indexer, &entry(1, at, part == 0, is_key && part == 1));
         }
         put(&mut indexer, &entry(0, at, true, true));
@@ -69,7 +69,7 @@ fn what_is_noted_is_what_is_found() {
         }
         keys += index.keys.len();
     }
-    // Those are missed whose packet that says so is in another group than their beginning.
+    // A key is missed if its marked packet is in another group than its first packet.
     assert!((395..=400).contains(&keys), "{keys}");
     let frames: u64 = sections
         .iter()
@@ -83,7 +83,7 @@ fn what_is_noted_is_what_is_found() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_evenly() {
+fn keys_without_room_are_left_out_evenly() {
     let mut indexer = Indexer::new(0, 0);
     for number in 0..3_200_u64 {
         indexer.packet(&entry(0, number * 1_000_000, true, true), 10);
@@ -95,7 +95,7 @@ fn what_does_not_fit_is_left_out_evenly() {
     assert!(bytes.len() <= 16_384);
     assert_eq!(whole.named, Named::All);
     let fixed = 32 + 64 * 32;
-    // The least that has the first and the last one of each block, and less.
+    // Room for exactly the first and the last key of each block, for more, and for less.
     for (room, named) in [
         (16_384, Named::EndsOfBlocks),
         (fixed + 128 * 16, Named::EndsOfBlocks),
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_left_out_evenly() {
         assert!(apart.max() <= Some(evenly), "{room}");
     }
     assert!(whole.encode(fixed - 1).is_none());
-    // What was thinned twice is as good as what was once.
+    // Thinning in steps gives as many keys as thinning once.
     let mut twice = whole.clone();
     for keys in [2_000, 500, 128] {
         twice.thin(keys);
@@ -136,7 +136,7 @@ fn what_does_not_fit_is_left_out_evenly() {
 }
 
 #[test]
-fn the_bytes_are_what_the_format_says() {
+fn encoded_bytes_match_the_format() {
     let index = Index {
         first: 0x1122,
         frames: 7,

@@ -1,25 +1,26 @@
-//! What is left out of a section that has too little room.
+//! Leaving keys out of a section that has too little room.
 //!
-//! A key that is left out begins in the same block as the ones before and behind it that are named, as long as there is room
-//! for these. So whoever looks for the last one up to a time knows its block, and reads no other one.
+//! As long as there is room for the first and the last key of each block, these stay. A key that is left out
+//! then lies between two keys of its own block, so a search for the last key up to a time knows the block and
+//! reads no other one.
 
 use super::Index;
 
-/// Which keys a section names.
+/// Completeness of a section's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Named {
-    /// All.
+    /// All keys are present.
     #[default]
     All,
-    /// Not all, but the first and the last one of each block that has any: between two of different blocks there is none.
+    /// The first and the last key of each block are present.
     EndsOfBlocks,
-    /// Any of them may be missing.
+    /// Any key may be missing.
     Some,
 }
 
 impl Index {
-    /// Leaves out as many keys as there are more than so many, evenly; the first and the last one of each block not, if
-    /// that is enough.
+    /// Reduces the number of keys to `keys_max`, evenly. The first and the last key of each block stay if
+    /// there is room for them.
     pub fn thin(&mut self, keys_max: usize) {
         let count = self.keys.len();
         if count <= keys_max {
@@ -48,7 +49,7 @@ impl Index {
                 return true;
             }
             met += 1;
-            // Evenly, the first one always.
+            // Evenly; the first one always stays.
             (met * room).div_ceil(others) > ((met - 1) * room).div_ceil(others)
         });
     }

@@ -1,5 +1,5 @@
-//! Rings that become longer and shorter, and are deleted from and recorded to, with a crash at every step: against a list
-//! of what counts.
+//! Rings that are resized, deleted from and recorded to, with a crash at every step, compared with a list of
+//! the blocks that must remain.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,38 +7,38 @@ use std::convert::Infallible;
 use super::*;
 use crate::archive::retention_record::mend;
 
-/// What a crash leaves of a copy that is written.
+/// State of a copy of the retention record after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crash {
-    /// It was written, and nothing crashed.
+    /// The copy is written; no crash.
     None,
-    /// Nothing of it.
-    Before,
-    /// Half of it.
-    Within,
-    /// All of it, and nothing in memory.
-    Behind,
-    /// The same, and half of what is written again to the other copy.
-    Again,
+    /// Nothing of the copy is written.
+    BeforeWrite,
+    /// Half of the copy is written.
+    DuringWrite,
+    /// The copy is written; the server's memory is lost.
+    AfterWrite,
+    /// The copy is written, and half of the second copy.
+    DuringSecondWrite,
 }
 
 const CRASHES: [Crash; 5] = [
     Crash::None,
-    Crash::Before,
-    Crash::Within,
-    Crash::Behind,
-    Crash::Again,
+    Crash::BeforeWrite,
+    Crash::DuringWrite,
+    Crash::AfterWrite,
+    Crash::DuringSecondWrite,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Action {
-    /// A recording of so many blocks.
+    /// A recording of this many blocks.
     Record(u64),
     Delete {
         newest: bool,
         crash: Crash,
     },
-    /// To so many blocks, with so many more recorded before that is durable.
+    /// A resize to `blocks`, during which `meanwhile` blocks are recorded.
     Resize {
         blocks: u64,
         meanwhile: u64,
@@ -46,17 +46,17 @@ enum Action {
     },
 }
 
-/// An archive as it is on a disk, and as it is in memory.
+/// An archive on the disk and in memory.
 #[derive(Clone)]
 struct Disk {
     header_blocks: u64,
     places: Vec<Option<Trailer>>,
     copies: [Option<RetentionRecord>; 2],
-    kept: RetentionRecord,
+    record: RetentionRecord,
     next: u64,
     number: u64,
-    /// What counts: the recording of each serial.
-    counts: BTreeMap<u64, u64>,
+    /// The recording of each block that must remain, by serial.
+    expected: BTreeMap<u64, u64>,
     pattern: Trailer,
 }
 
@@ -66,53 +66,53 @@ impl Disk {
             header_blocks: blocks,
             places: vec![None; blocks as usize],
             copies: [None, None],
-            kept: RetentionRecord {
+            record: RetentionRecord {
                 archive: [1; 16],
                 ..RetentionRecord::default()
             },
             next: 0,
             number: 0,
-            counts: BTreeMap::new(),
+            expected: BTreeMap::new(),
             pattern: trailer(0, 1, 0),
         }
     }
 
     fn geometry(&self) -> Geometry {
         let header = Geometry::new(self.header_blocks);
-        self.kept.geometry.unwrap_or(header)
+        self.record.geometry.unwrap_or(header)
     }
 
-    /// Writes so many blocks of the recording that began with `first`.
+    /// Writes blocks of the recording that began with `first`.
     fn write(&mut self, first: u64, count: u64) {
         let geometry = self.geometry();
         for serial in self.next..self.next + count {
             let place = geometry.place(serial).unwrap() as usize;
             if let Some(before) = &self.places[place] {
-                self.counts.remove(&before.serial);
+                self.expected.remove(&before.serial);
             }
             let mut written = self.pattern;
             (written.serial, written.first) = (serial, first);
             (written.recording, written.begun_unix_ns) = (self.number, self.number);
             self.places[place] = Some(written);
-            self.counts.insert(serial, self.number);
+            self.expected.insert(serial, self.number);
         }
         self.next += count;
     }
 
-    /// Writes a copy; whether it counts.
+    /// Writes a copy of the retention record. Returns true if it takes effect.
     fn change(&mut self, mut changed: RetentionRecord, crash: Crash) -> bool {
         changed.generation += 1;
         let copy = (changed.generation % 2) as usize;
         match crash {
-            Crash::Before => return false,
-            Crash::Within => {
+            Crash::BeforeWrite => return false,
+            Crash::DuringWrite => {
                 self.copies[copy] = None;
                 return false;
             }
-            Crash::None | Crash::Behind | Crash::Again => {}
+            Crash::None | Crash::AfterWrite | Crash::DuringSecondWrite => {}
         }
         self.copies[copy] = Some(changed.clone());
-        self.kept = changed;
+        self.record = changed;
         true
     }
 
@@ -123,18 +123,18 @@ impl Disk {
                 self.write(self.next, count);
             }
             Action::Delete { newest, crash } => {
-                let numbers = self.counts.values().copied();
+                let numbers = self.expected.values().copied();
                 let number = if newest { numbers.max() } else { numbers.min() };
                 let Some(number) = number else {
                     return;
                 };
-                let serials = self.counts.iter().filter(|(_, of)| **of == number);
+                let serials = self.expected.iter().filter(|(_, of)| **of == number);
                 let serials: Vec<u64> = serials.map(|(serial, _)| *serial).collect();
-                let mut changed = self.kept.clone();
+                let mut changed = self.record.clone();
                 changed.gone.add(0..self.geometry().oldest(self.next));
                 changed.gone.add(serials[0]..serials[serials.len() - 1] + 1);
                 if self.change(changed, crash) {
-                    self.counts.retain(|_, of| *of != number);
+                    self.expected.retain(|_, of| *of != number);
                 }
             }
             Action::Resize {
@@ -146,13 +146,13 @@ impl Disk {
                 let Some(to) = before.resized(self.next, blocks) else {
                     return;
                 };
-                // The volume is longer before anything else is.
+                // The volume grows first.
                 let long = self.places.len().max(blocks as usize);
                 self.places.resize(long, None);
-                let mut changed = self.kept.clone();
+                let mut changed = self.record.clone();
                 changed.geometry = Some(to);
                 changed.gone.add(0..to.base.max(before.oldest(self.next)));
-                // The writer goes on as far as both agree.
+                // The writer goes on as long as both geometries agree.
                 let agree =
                     (self.next..).take_while(|serial| before.place(*serial) == to.place(*serial));
                 let meanwhile = agree.take(meanwhile as usize).count() as u64;
@@ -161,37 +161,37 @@ impl Disk {
                     self.write(self.next, meanwhile);
                 }
                 if self.change(changed, crash) {
-                    self.counts.retain(|serial, _| *serial >= to.base);
+                    self.expected.retain(|serial, _| *serial >= to.base);
                     let again = match crash {
                         Crash::None => Crash::None,
-                        Crash::Again => Crash::Within,
-                        _ => Crash::Before,
+                        Crash::DuringSecondWrite => Crash::DuringWrite,
+                        _ => Crash::BeforeWrite,
                     };
-                    // The volume is cut when the other copy says so too.
-                    if self.change(self.kept.clone(), again) {
+                    // The volume is cut when both copies have the geometry.
+                    if self.change(self.record.clone(), again) {
                         self.places.truncate(blocks as usize);
-                        self.bears_a_damaged_copy(before);
+                        self.assert_copies_agree();
                     }
                 }
             }
         }
     }
 
-    /// Whichever copy is damaged, the other one says how long the ring is, and that as much counts as did.
-    fn bears_a_damaged_copy(&self, before: Geometry) {
+    /// Either copy alone has the current geometry and deletes none of the expected blocks.
+    fn assert_copies_agree(&self) {
         for copy in self.copies.iter() {
-            let kept = copy.as_ref().expect("both are there");
-            let geometry = kept.geometry.expect("it says so");
-            assert_eq!(geometry, self.geometry(), "{before:?}");
+            let record = copy.as_ref().expect("both are there");
+            let geometry = record.geometry.expect("it says so");
+            assert_eq!(geometry, self.geometry());
             assert!(geometry.blocks <= self.places.len() as u64);
-            for serial in self.counts.keys() {
-                assert_eq!(kept.gone.range_of(*serial), None);
+            for serial in self.expected.keys() {
+                assert_eq!(record.gone.range_of(*serial), None);
             }
         }
     }
 
-    /// Without any copy everything of the round that was written last is found, and the next serial.
-    fn recovers(&self, done: &[Action]) {
+    /// Without either copy, the blocks of the current round have their places.
+    fn assert_recoverable(&self, done: &[Action]) {
         let header = Header {
             archive: [1; 16],
             block_bytes: BLOCK_BYTES.start,
@@ -199,27 +199,27 @@ impl Disk {
         };
         let any = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
         let room = self.places.len() as u64;
-        let kept = finding::recovered(&header, room, any).unwrap();
-        let geometry = kept.geometry.unwrap_or(Geometry::new(header.blocks));
-        assert!(geometry.blocks <= room && kept.gone.after(0) >= geometry.base);
+        let record = finding::recover_record(&header, room, any).unwrap();
+        let geometry = record.geometry.unwrap_or(Geometry::new(header.blocks));
+        assert!(geometry.blocks <= room && record.gone.first_kept(0) >= geometry.base);
         let start = self.geometry().round_start(self.next);
-        for serial in self.counts.keys().filter(|serial| **serial >= start) {
+        for serial in self.expected.keys().filter(|serial| **serial >= start) {
             let place = self.geometry().place(*serial);
             assert_eq!(geometry.place(*serial), place, "{done:?}");
         }
     }
 
-    /// What is found there by who opens it is what counts.
-    fn agrees(&self, done: &[Action]) {
-        self.recovers(done);
+    /// Opening the archive finds the expected blocks and the next serial.
+    fn assert_opens(&self, done: &[Action]) {
+        self.assert_recoverable(done);
         let copies = self.copies.iter().flatten();
-        let kept = copies.max_by_key(|of| of.generation);
-        let kept = kept.cloned().unwrap_or_else(|| RetentionRecord {
+        let record = copies.max_by_key(|of| of.generation);
+        let record = record.cloned().unwrap_or_else(|| RetentionRecord {
             archive: [1; 16],
             ..RetentionRecord::default()
         });
-        assert_eq!(kept, self.kept, "{done:?}");
-        assert!(kept.gone.after(0) >= self.geometry().base);
+        assert_eq!(record, self.record, "{done:?}");
+        assert!(record.gone.first_kept(0) >= self.geometry().base);
         let geometry = self.geometry();
         assert!(geometry.blocks <= self.places.len() as u64, "{done:?}");
         let read = |place: u64| {
@@ -228,28 +228,28 @@ impl Disk {
         };
         let serial = |place| {
             let found = read(place)?.map(|of| of.serial);
-            Ok::<_, Infallible>(found.or_else(|| kept.gone.in_place(place, &geometry)))
+            Ok::<_, Infallible>(found.or_else(|| record.gone.last_in_place(place, &geometry)))
         };
-        let newest_of = |known| newest(&geometry, known, serial).unwrap();
-        let next = newest_of(None).map_or(0, |of| of + 1);
-        let next = next.max(kept.gone.end());
-        for known in 0..next + 2 {
-            let again = newest_of(Some(known)).map_or(0, |of| of + 1);
-            let again = again.max(kept.gone.end());
-            assert_eq!(again, next, "{known} was the newest, {done:?}");
+        let newest = |cached| find_newest(&geometry, cached, serial).unwrap();
+        let next = newest(None).map_or(0, |of| of + 1);
+        let next = next.max(record.gone.end());
+        for cached in 0..next + 2 {
+            let again = newest(Some(cached)).map_or(0, |of| of + 1);
+            let again = again.max(record.gone.end());
+            assert_eq!(again, next, "{cached} was the newest, {done:?}");
         }
-        assert_eq!(next, self.next, "{done:?}, {kept:?}");
+        assert_eq!(next, self.next, "{done:?}, {record:?}");
         let mut found = BTreeMap::new();
-        for of in recordings(next, &geometry, &kept.gone, &[], read).unwrap() {
-            let first = kept.gone.after(of.first.max(geometry.oldest(next)));
+        for of in find_recordings(next, &geometry, &record.gone, &[], read).unwrap() {
+            let first = record.gone.first_kept(of.first.max(geometry.oldest(next)));
             found.extend((first..of.end).map(|serial| (serial, of.number)));
         }
-        assert_eq!(found, self.counts, "{done:?}, {kept:?}");
+        assert_eq!(found, self.expected, "{done:?}, {record:?}");
     }
 }
 
 fn go(disk: &Disk, actions: &[Action], done: &mut Vec<Action>, steps: u32) {
-    disk.agrees(done);
+    disk.assert_opens(done);
     if steps == 0 {
         return;
     }
@@ -262,10 +262,10 @@ fn go(disk: &Disk, actions: &[Action], done: &mut Vec<Action>, steps: u32) {
     }
 }
 
-/// All sequences of two changes, a third that may crash, and two recordings behind it, on rings of four to six blocks that
-/// have been recorded to once, more than once, in part or not at all.
+/// All sequences of two changes, a third that may crash, and two recordings after it, on rings of four to six
+/// blocks that were recorded to once, more than once, in part or not at all.
 #[test]
-fn after_every_crash_a_resized_ring_has_what_counts_and_the_next_serial() {
+fn a_resized_ring_is_right_after_every_crash() {
     let resizes = |crashes: &'static [Crash]| {
         let all = (3..=8).flat_map(|blocks| [0, 2].map(|meanwhile| (blocks, meanwhile)));
         all.flat_map(move |(blocks, meanwhile)| {
@@ -291,7 +291,7 @@ fn after_every_crash_a_resized_ring_has_what_counts_and_the_next_serial() {
         done: &mut Vec<Action>,
         steps: u32,
     ) {
-        disk.agrees(done);
+        disk.assert_opens(done);
         for action in last {
             let mut crashed = disk.clone();
             crashed.apply(*action);
@@ -319,23 +319,23 @@ fn after_every_crash_a_resized_ring_has_what_counts_and_the_next_serial() {
     }
 }
 
-/// The copies say that as they were meant, whichever part of one was written.
+/// A torn copy of a resize leaves the previous geometry.
 #[test]
-fn a_geometry_that_is_torn_is_the_one_before() {
-    let mut kept = RetentionRecord {
+fn a_torn_resize_leaves_the_previous_geometry() {
+    let mut record = RetentionRecord {
         archive: [1; 16],
         generation: 4,
         geometry: Some(Geometry { base: 0, blocks: 9 }),
         ..RetentionRecord::default()
     };
-    let before = kept.clone();
-    kept.generation += 1;
-    kept.geometry = Some(Geometry {
+    let before = record.clone();
+    record.generation += 1;
+    record.geometry = Some(Geometry {
         base: 9,
         blocks: 20,
     });
-    kept.gone.add(0..9);
-    let (old, new) = (before.encode(), kept.encode());
+    record.gone.add(0..9);
+    let (old, new) = (before.encode(), record.encode());
     for sectors in 0..=COPY_BYTES / 512 {
         let mut torn = vec![0; COPY_BYTES];
         torn[..sectors * 512].copy_from_slice(&new[..sectors * 512]);
@@ -344,14 +344,14 @@ fn a_geometry_that_is_torn_is_the_one_before() {
         assert_eq!(
             found,
             if is_whole {
-                kept.clone()
+                record.clone()
             } else {
                 before.clone()
             }
         );
     }
-    // One that begins after something that counts makes no sense.
-    let mut wrong = kept.encode();
+    // A base after blocks that are not deleted is invalid.
+    let mut wrong = record.encode();
     wrong[72] = 10;
     mend(&mut wrong);
     assert!(RetentionRecord::parse(&wrong).is_err());

@@ -1,16 +1,16 @@
-//! Numbers of any length, as descriptions of AAC have them.
+//! Reading numbers of any number of bits, as in configurations of AAC.
 
-/// Sampling frequencies, by their numbers (ISO/IEC 14496-3, table 1.18).
+/// Sampling frequencies in Hz, by their index (ISO/IEC 14496-3, table 1.18).
 pub(super) const FREQUENCIES: [u32; 13] = [
     96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
     7_350,
 ];
 
-/// Reads numbers of any length.
+/// A reader of bits, the most significant first.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
-    /// How many bits have been read.
+    /// Number of bits that have been read.
     pub(super) at: usize,
 }
 
@@ -29,18 +29,18 @@ impl<'a> Bits<'a> {
         Some(value)
     }
 
-    /// Passes over `count` bits; `None`: there are fewer.
-    pub(super) fn pass(&mut self, count: usize) -> Option<()> {
+    /// Skips `count` bits; `None` if there are fewer.
+    pub(super) fn skip(&mut self, count: usize) -> Option<()> {
         let at = self.at.checked_add(count)?;
         (at <= self.bytes.len() * 8).then(|| self.at = at)
     }
 
-    /// The number of unread bits.
+    /// Number of unread bits.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() * 8 - self.at
     }
 
-    /// Copies `count` bytes from any bit on. Zeros follow the last bit.
+    /// Copies `count` bytes from any bit on, padded with zero bits.
     pub(super) fn bytes(&self, from: usize, count: usize) -> Vec<u8> {
         let byte = |place: usize| u16::from(self.bytes.get(place).copied().unwrap_or(0));
         let places = from / 8..from / 8 + count;
@@ -55,7 +55,7 @@ impl<'a> Bits<'a> {
         })
     }
 
-    /// Its number, and how many samples a second has.
+    /// A sampling frequency: its index, and Hz.
     pub(super) fn frequency(&mut self) -> Option<(u8, u32)> {
         let index = self.take(4)?;
         let frequency = match index {

@@ -1,94 +1,95 @@
-//! AAC in MP4A-LATM packets (RFC 6416, section 6): frames of sound from elements (`AudioMuxElement`, ISO/IEC 14496-3, 1.7.3).
+//! AAC frames from MP4A-LATM packets (RFC 6416, section 6), which carry elements (`AudioMuxElement`, ISO/IEC
+//! 14496-3, 1.7.3).
 //!
-//! An element has one frame or more, each behind its length, and lies in one packet or more, of which the last one has a
-//! mark. How it is laid out, and how its frames are decoded, is described (`StreamMuxConfig`), or is in the elements
-//! themselves.
+//! An element has one or more frames, each after its length. It lies in one or more packets, and the last of
+//! these has the marker. Its layout and the decoder configuration (`StreamMuxConfig`) are in the description
+//! or in the elements themselves.
 //!
-//! # Deliberately absent
+//! # Limits
 //!
-//! Several programs or layers, frames whose length is not in the element, and the second version of the description, which
-//! cameras and encoders do not send; and AAC whose channels are listed one by one.
+//! Not supported, because cameras and encoders do not send them: several programs or layers, frames whose
+//! length is not in the element, version 1 of `StreamMuxConfig`, and channels in a `program_config_element`.
 
 use super::super::unit::{Packet, Unit};
 use super::bits::Bits;
 use super::{Aac, Config, FRAME_BYTES_MAX, Layout, hexadecimal, parameter};
-use crate::sdp::Track as Described;
+use crate::sdp::Track as TrackDescription;
 
-/// How frames lie in an element.
+/// Layout of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mux {
-    /// Elements may say it themselves.
+pub(super) struct ElementLayout {
+    /// Elements may have a configuration.
     pub(super) is_in_band: bool,
-    /// How many it has.
+    /// Number of frames in an element.
     frames: u32,
-    /// The number of other bits behind them (`otherDataBits`).
+    /// Number of bits after the frames (`otherDataBits`).
     other_bits: usize,
 }
 
-/// The mark of an SBR extension behind an `AudioSpecificConfig`. Nothing says where such an extension ends.
-const ADDED_BAND: u32 = 0x2b7;
+/// Sync word of an SBR extension after an `AudioSpecificConfig`. The length of the extension is unknown.
+const SBR_SYNC: u32 = 0x2b7;
 
-/// The most bytes that `otherDataBits` may take.
+/// Longest `otherDataLen` field, in bytes.
 const OTHER_BYTES_MAX: usize = 3;
 
 impl Config {
-    /// Reads the description of a track; `None`: its layout is not supported.
-    pub(super) fn of_elements(described: &Described) -> Option<Self> {
-        let said = parameter(&described.parameters, "config").map(hexadecimal);
-        let said = said.filter(|said| !said.is_empty());
-        // By RFC 6416 its absence means 1. Senders that describe a config leave it out all the same.
+    /// The configuration in a description; `None` if its layout is not supported.
+    pub(super) fn of_elements(described: &TrackDescription) -> Option<Self> {
+        let config = parameter(&described.parameters, "config").map(hexadecimal);
+        let config = config.filter(|config| !config.is_empty());
+        // RFC 6416 says that an absent `cpresent` means 1, but senders that describe a config leave it out.
         let is_in_band = match parameter(&described.parameters, "cpresent") {
             Some(present) => present != "0",
-            None => said.is_none(),
+            None => config.is_none(),
         };
-        match said {
-            Some(said) => Self::mux(&mut Bits::new(&said), is_in_band),
+        match config {
+            Some(config) => Self::parse_mux(&mut Bits::new(&config), is_in_band),
             None => {
-                let mux = Mux {
+                let layout = ElementLayout {
                     is_in_band,
                     frames: 1,
                     other_bits: 0,
                 };
-                Self::usual(Layout::Elements(mux), described)
+                Self::assumed(Layout::Elements(layout), described)
             }
         }
     }
 
-    /// Reads how elements are laid out and decoded (`StreamMuxConfig`).
-    fn mux(bits: &mut Bits<'_>, is_in_band: bool) -> Option<Self> {
+    /// Parses a `StreamMuxConfig`.
+    fn parse_mux(bits: &mut Bits<'_>, is_in_band: bool) -> Option<Self> {
         let version = bits.take(1)?;
-        let is_of_one_time = bits.take(1)? == 1;
+        let is_same_framing = bits.take(1)? == 1;
         let frames = bits.take(6)? + 1;
-        let more = bits.take(4)? + bits.take(3)?;
-        if version > 0 || !is_of_one_time || more > 0 {
+        let programs_and_layers = bits.take(4)? + bits.take(3)?;
+        if version > 0 || !is_same_framing || programs_and_layers > 0 {
             return None;
         }
-        let mut mux = Mux {
+        let mut layout = ElementLayout {
             is_in_band,
             frames,
             other_bits: 0,
         };
         let from = bits.at;
-        let config = Self::read(Layout::Elements(mux), bits)?;
-        config.pass_rest(bits)?;
-        let told_bits = bits.at - from;
-        let mut specific = bits.bytes(from, told_bits.div_ceil(8));
+        let config = Self::read(Layout::Elements(layout), bits)?;
+        config.skip_rest(bits)?;
+        let config_bits = bits.at - from;
+        let mut specific = bits.bytes(from, config_bits.div_ceil(8));
         if let Some(last) = specific.last_mut() {
-            *last &= 0xff << (told_bits.wrapping_neg() % 8);
+            *last &= 0xff << (config_bits.wrapping_neg() % 8);
         }
-        let mut behind = *bits;
-        if behind.take(11) != Some(ADDED_BAND) {
-            mux.other_bits = rest(bits)?;
+        let mut ahead = *bits;
+        if ahead.take(11) != Some(SBR_SYNC) {
+            layout.other_bits = read_other_bits(bits)?;
         }
         Some(Self {
-            layout: Layout::Elements(mux),
+            layout: Layout::Elements(layout),
             specific,
             ..config
         })
     }
 
-    /// Passes over the rest of an `AudioSpecificConfig` (`GASpecificConfig`, 4.4.1).
-    fn pass_rest(&self, bits: &mut Bits<'_>) -> Option<()> {
+    /// Skips the rest of an `AudioSpecificConfig` (`GASpecificConfig`, 4.4.1).
+    fn skip_rest(&self, bits: &mut Bits<'_>) -> Option<()> {
         let is_resilient = match self.core_type {
             1..=4 => false,
             17 | 23 => true,
@@ -103,14 +104,14 @@ impl Config {
         if bits.take(1)? == 1 {
             bits.take(if is_resilient { 4 } else { 1 })?;
         }
-        // Schemes of error protection from 2 on have a description of their own.
+        // `epConfig` 2 and 3 have a configuration of their own.
         let is_plain = !is_resilient || bits.take(2)? < 2;
         is_plain.then_some(())
     }
 }
 
-/// Reads the rest of a `StreamMuxConfig` and gives its `otherDataBits`. Some senders leave the rest out.
-fn rest(bits: &mut Bits<'_>) -> Option<usize> {
+/// Reads the rest of a `StreamMuxConfig` and returns its `otherDataBits`. Some senders omit the rest.
+fn read_other_bits(bits: &mut Bits<'_>) -> Option<usize> {
     let mut take = |count| bits.take(count).unwrap_or(0);
     // `frameLengthType` 0: each frame has its length.
     if take(3) != 0 {
@@ -137,29 +138,29 @@ fn rest(bits: &mut Bits<'_>) -> Option<usize> {
     Some(other_bits)
 }
 
-/// An element that is whole.
+/// A complete element.
 struct Element {
     frames: Vec<Vec<u8>>,
-    /// Nothing is behind it.
+    /// True if no byte follows it.
     is_all: bool,
-    /// The configuration that the element itself brings.
+    /// The configuration in the element itself.
     config: Option<Config>,
 }
 
 impl Element {
-    /// Reads an element; `None`: the bytes are only a part of it, or no element.
-    fn parse(mut mux: Mux, data: &[u8]) -> Option<Self> {
+    /// Parses an element; `None` if the bytes are incomplete or invalid.
+    fn parse(mut layout: ElementLayout, data: &[u8]) -> Option<Self> {
         let mut bits = Bits::new(data);
         let mut config = None;
-        if mux.is_in_band && bits.take(1)? == 0 {
-            let said = Config::mux(&mut bits, true)?;
-            if let Layout::Elements(of) = said.layout {
-                mux = of;
+        if layout.is_in_band && bits.take(1)? == 0 {
+            let own = Config::parse_mux(&mut bits, true)?;
+            if let Layout::Elements(of) = own.layout {
+                layout = of;
             }
-            config = Some(said);
+            config = Some(own);
         }
         let mut places = Vec::new();
-        for _ in 0..mux.frames {
+        for _ in 0..layout.frames {
             let mut length = 0;
             loop {
                 let more = bits.take(8)? as usize;
@@ -169,9 +170,9 @@ impl Element {
                 }
             }
             places.push((bits.at, length));
-            bits.pass(length * 8)?;
+            bits.skip(length * 8)?;
         }
-        bits.pass(mux.other_bits)?;
+        bits.skip(layout.other_bits)?;
         let frames = places.iter();
         Some(Self {
             frames: frames.map(|(at, len)| bits.bytes(*at, *len)).collect(),
@@ -181,23 +182,23 @@ impl Element {
     }
 }
 
-/// Where elements begin.
+/// State of the element that is being received.
 #[derive(Debug, Default)]
-pub(super) struct Elements {
-    /// The parts of an unfinished element, and whether the first of them certainly begins it.
+pub(super) struct ElementState {
+    /// The parts of an incomplete element, and true if the first of them is known to begin it.
     open: Option<(Unit, bool)>,
-    /// The next packet is known to begin one.
-    begins: bool,
-    /// An element has brought a configuration.
-    pub(super) have_said: bool,
+    /// True if the next packet is known to begin an element.
+    is_at_start: bool,
+    /// True once an element has brought a configuration.
+    pub(super) has_config: bool,
 }
 
 impl Aac {
-    /// Takes the next packet. Its element is whole as soon as it is as long as it says: a mark says only that no more comes.
-    /// Behind a loss, the first parts count as an element if they are exactly one.
-    pub(super) fn part_of_element(
+    /// Takes the next packet. An element is complete when all of its frames are; the marker only says that no
+    /// more comes. After a loss, the received parts count as an element only if they are exactly one.
+    pub(super) fn push_element_part(
         &mut self,
-        mux: Mux,
+        layout: ElementLayout,
         packet: &Packet<'_>,
         clock_rate: u32,
         out: &mut Vec<Unit>,
@@ -207,10 +208,10 @@ impl Aac {
         let is_other = |(unit, _): &mut (Unit, bool)| unit.timestamp != timestamp;
         if packet.is_after_loss {
             self.left_out += u64::from(elements.open.take().is_some());
-            elements.begins = false;
+            elements.is_at_start = false;
         } else if elements.open.take_if(is_other).is_some() {
             self.left_out += 1;
-            elements.begins = true;
+            elements.is_at_start = true;
         }
         let begun = || {
             let unit = Unit {
@@ -218,24 +219,24 @@ impl Aac {
                 media_ns: packet.media_ns,
                 ..Unit::default()
             };
-            (unit, elements.begins)
+            (unit, elements.is_at_start)
         };
-        let (mut unit, begins) = elements.open.take().unwrap_or_else(begun);
+        let (mut unit, is_begun) = elements.open.take().unwrap_or_else(begun);
         unit.data.extend_from_slice(packet.payload);
-        let element = Element::parse(mux, &unit.data).filter(|of| of.is_all || begins);
-        elements.begins = packet.header.marker || element.is_some();
+        let element = Element::parse(layout, &unit.data).filter(|of| of.is_all || is_begun);
+        elements.is_at_start = packet.header.marker || element.is_some();
         match element {
-            Some(element) => self.give(element, &unit, clock_rate, out),
+            Some(element) => self.push_frames(element, &unit, clock_rate, out),
             None if packet.header.marker || unit.data.len() > FRAME_BYTES_MAX => self.left_out += 1,
-            None => elements.open = Some((unit, begins)),
+            None => elements.open = Some((unit, is_begun)),
         }
     }
 
-    /// The frames of an element whose time is that of `of`.
-    fn give(&mut self, element: Element, of: &Unit, clock_rate: u32, out: &mut Vec<Unit>) {
+    /// Adds the frames of an element, whose time is that of `of`.
+    fn push_frames(&mut self, element: Element, of: &Unit, clock_rate: u32, out: &mut Vec<Unit>) {
         if let Some(config) = element.config {
             self.config = config;
-            self.elements.have_said = true;
+            self.elements.has_config = true;
         }
         let at = (of.timestamp, of.media_ns);
         for (number, frame) in (0..).zip(&element.frames) {

@@ -1,9 +1,9 @@
 use super::*;
 use crate::rtp::packet::Header;
 
-/// What is said of a track of that rate, and of two channels.
-fn described(parameters: &str, clock_rate: u32) -> Described {
-    Described {
+/// A track with this clock rate and two channels.
+fn described(parameters: &str, clock_rate: u32) -> TrackDescription {
+    TrackDescription {
         control: None,
         encoding: "MPEG4-GENERIC".to_owned(),
         clock_rate,
@@ -18,7 +18,7 @@ fn config(parameters: &str) -> Option<Config> {
     Config::of(&described(parameters, 48_000))
 }
 
-const SAID: &str =
+const PARAMETERS: &str =
     "profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3; config=1190";
 
 fn units(aac: &mut Aac, payload: &[u8], is_after_loss: bool) -> Vec<Unit> {
@@ -35,16 +35,16 @@ fn units(aac: &mut Aac, payload: &[u8], is_after_loss: bool) -> Vec<Unit> {
 }
 
 #[test]
-fn frames_are_found_in_packets() {
-    let config = config(SAID).unwrap();
+fn frames_are_read_from_packets() {
+    let config = config(PARAMETERS).unwrap();
     assert_eq!(
         (config.object_type, config.frequency_index, config.channels),
         (2, 3, 2)
     );
-    // The header of a stereo frame of 9 bytes at 48 kHz.
+    // The ADTS header of a stereo frame of 9 bytes at 48 kHz.
     assert_eq!(config.adts(9), [0xff, 0xf1, 0x4c, 0x80, 0x02, 0x1f, 0xfc]);
     let mut aac = Aac::new(config);
-    // Two frames, of 2 bytes and 1.
+    // Two frames, of 2 bytes and of 1.
     let two = [0, 32, 0, 2 << 3, 0, 1 << 3, 7, 8, 9];
     let found = units(&mut aac, &two, false);
     let expected = [(vec![7, 8], 9, 5), (vec![9], 1_033, 21_333_338)];
@@ -53,12 +53,12 @@ fn frames_are_found_in_packets() {
         .map(|of| (of.data, of.timestamp, of.media_ns))
         .collect();
     assert_eq!(found, expected);
-    // One of four bytes in two packets.
+    // A frame of four bytes in two packets.
     assert!(units(&mut aac, &[0, 16, 0, 4 << 3, 1, 2], false).is_empty());
     let found = units(&mut aac, &[0, 16, 0, 4 << 3, 3, 4], false);
     assert_eq!(found[0].data, [1, 2, 3, 4]);
     assert_eq!(aac.left_out, 0);
-    // One whose second part is missing, and nonsense.
+    // A frame whose second part is missing, and invalid packets.
     units(&mut aac, &[0, 16, 0, 4 << 3, 1, 2], false);
     assert!(units(&mut aac, &[0, 16, 0, 4 << 3, 3, 4], true).is_empty());
     for nonsense in [
@@ -74,22 +74,22 @@ fn frames_are_found_in_packets() {
 }
 
 #[test]
-fn what_is_no_aac_is_not_taken_for_it() {
-    for said in [
+fn other_encodings_are_refused() {
+    for parameters in [
         "sizelength=99;config=1190",
         "mode=CELP-vbr;sizelength=13",
         "mode=CELP-vbr;sizelength=13;config=40a0",
         "sizelength=0;config=1190",
     ] {
-        assert_eq!(config(said), None, "{said}");
+        assert_eq!(config(parameters), None, "{parameters}");
     }
     assert_eq!(Config::of(&described("", 90_000)), None);
 }
 
 #[test]
-fn what_a_description_leaves_out_is_what_cameras_send() {
-    let whole = config(SAID).unwrap();
-    for said in [
+fn missing_parameters_have_the_defaults_of_cameras() {
+    let whole = config(PARAMETERS).unwrap();
+    for parameters in [
         "",
         "config=1190",
         "config=\"1190\"",
@@ -98,46 +98,47 @@ fn what_a_description_leaves_out_is_what_cameras_send() {
         "mode=AAC-hbr;config=zz",
         "config = 1190 ; mode=AAC-hbr",
     ] {
-        assert_eq!(config(said).as_ref(), Some(&whole), "{said}");
+        assert_eq!(config(parameters).as_ref(), Some(&whole), "{parameters}");
     }
     let longer = config("config=119056e500").unwrap();
     assert_eq!((longer.object_type, longer.specific.len()), (2, 5));
     let low = config("mode=AAC-lbr;config=1190").unwrap();
-    let heads = Heads {
+    let header = AuHeaderBits {
         size: 6,
         index: 2,
-        delta: 2,
-        ..Heads::default()
+        index_delta: 2,
+        ..AuHeaderBits::default()
     };
-    assert_eq!(low.layout, Layout::Heads(heads));
-    // A band is added to 24 kHz: a frame takes as long as 2,048 samples of 48 kHz.
-    let banded = config("config=2b098800").unwrap();
-    assert_eq!((banded.object_type, banded.core_type), (5, 2));
-    assert_eq!(banded.ticks(1, 48_000), 2_048);
-    assert_eq!(banded.ticks(1, 24_000), 1_024);
-    assert_eq!(banded.adts(9)[2], 0x58);
-    // Frames of 960 samples, and a rate that has no number.
+    assert_eq!(low.layout, Layout::AuHeaders(header));
+    // SBR on 24 kHz: a frame is as long as 2,048 samples at 48 kHz.
+    let with_sbr = config("config=2b098800").unwrap();
+    assert_eq!((with_sbr.object_type, with_sbr.core_type), (5, 2));
+    assert_eq!(with_sbr.ticks(1, 48_000), 2_048);
+    assert_eq!(with_sbr.ticks(1, 24_000), 1_024);
+    assert_eq!(with_sbr.adts(9)[2], 0x58);
+    // Frames of 960 samples, and a frequency without an index.
     assert_eq!(config("config=1194").unwrap().ticks(3, 48_000), 2_880);
     let odd = config("config=17801388 10".replace(' ', "").as_str()).unwrap();
     assert_eq!((odd.frequency_index, odd.frequency), (15, 10_000));
-    assert!(!odd.has_adts() && banded.has_adts());
+    assert!(!odd.has_adts() && with_sbr.has_adts());
 }
 
 #[test]
-fn all_that_may_be_said_of_a_frame_is_passed_over() {
-    let said = "sizelength=8;indexlength=3;indexdeltalength=3;ctsdeltalength=4;dtsdeltalength=4;\
+fn optional_au_header_fields_are_skipped() {
+    let parameters = "sizelength=8;indexlength=3;indexdeltalength=3;ctsdeltalength=4;dtsdeltalength=4;\
                 randomaccessindication=1;streamstateindication=2;auxiliarydatasizelength=8;config=1190";
-    let mut aac = Aac::new(config(said).unwrap());
-    // 8 of size, 3 of index, 1 and 4, 1, 1, 2: 20 bits; then 8 and 4 of what is besides.
+    let mut aac = Aac::new(config(parameters).unwrap());
+    // AU header of 20 bits: 8 of size, 3 of index, 1 and 4 of CTS, 1 of DTS, 1 and 2 of flags. Auxiliary
+    // section: 8 bits of size, 4 bits.
     let packet = [0, 20, 2, 0b0001_0101, 0b0100_0000, 4, 0xf0, 7, 8];
     assert_eq!(units(&mut aac, &packet, false)[0].data, [7, 8]);
     assert_eq!(aac.left_out, 0);
 }
 
-/// Odd cameras leave the header of each frame before it, and some send nothing else.
+/// Some cameras leave ADTS headers before frames, and some send these instead of AU headers.
 #[test]
-fn headers_of_frames_are_cut_off() {
-    let mut aac = Aac::new(config(SAID).unwrap());
+fn adts_headers_are_removed() {
+    let mut aac = Aac::new(config(PARAMETERS).unwrap());
     let framed = [&aac.config.adts(3)[..], &[0x21, 8, 9]].concat();
     let packet = [&[0, 16, 0, 10 << 3][..], &framed].concat();
     assert_eq!(units(&mut aac, &packet, false)[0].data, [0x21, 8, 9]);

@@ -16,7 +16,7 @@ fn push(jpeg: &mut Jpeg, marker: bool, payload: &[u8]) -> Option<Unit> {
     images.pop()
 }
 
-/// An image of 32 by 24 pixels whose tables are these, each number of which is its place in them all.
+/// An image of 32 by 24 pixels; each value of its tables is its index.
 fn with_tables(quality: u8, precision: u8, length: u16) -> Vec<u8> {
     let [high, low] = length.to_be_bytes();
     let mut image = vec![0, 0, 0, 0, 1, quality, 4, 3, 0, precision, high, low];
@@ -25,7 +25,7 @@ fn with_tables(quality: u8, precision: u8, length: u16) -> Vec<u8> {
     image
 }
 
-/// The quantisation tables of an image: the byte before each of them, and its first number.
+/// The quantisation tables of an image: precision and number, the first value, and the length.
 fn tables(image: &Unit) -> Vec<(u8, u8, usize)> {
     let mut at = 2;
     let mut tables = Vec::new();
@@ -37,9 +37,9 @@ fn tables(image: &Unit) -> Vec<(u8, u8, usize)> {
     tables
 }
 
-/// A C922 through live555 sends three; some say numbers of two bytes and send one of each.
+/// A C922 through live555 sends three tables; some cameras announce two bytes and send one.
 #[test]
-fn tables_are_taken_as_they_come() {
+fn tables_of_any_layout_are_read() {
     let mut jpeg = Jpeg::default();
     for (precision, length, expected) in [
         (0, 64, [(0, 0, 64), (1, 0, 64)]),
@@ -53,9 +53,9 @@ fn tables_are_taken_as_they_come() {
         let image = push(&mut jpeg, true, &with_tables(255, precision, length)).unwrap();
         assert_eq!(tables(&image), expected, "{precision} {length}");
     }
-    // One is cut off.
+    // A truncated table.
     assert_eq!(push(&mut jpeg, true, &with_tables(255, 0, 63)), None);
-    // Each quality has its own.
+    // Each quality has its own tables.
     let first = push(&mut jpeg, true, &with_tables(200, 0, 128)).unwrap();
     push(&mut jpeg, true, &with_tables(201, 0, 64)).unwrap();
     let again = push(&mut jpeg, true, &with_tables(200, 0, 0)).unwrap();
@@ -63,7 +63,7 @@ fn tables_are_taken_as_they_come() {
 }
 
 #[test]
-fn large_images_have_the_size_that_is_described() {
+fn large_images_have_the_described_size() {
     let mut jpeg = Jpeg::new(Some((2_592, 1_944)));
     let image = push(&mut jpeg, true, &[0, 0, 0, 0, 1, 50, 0, 243, 9]).unwrap();
     let frame = [0xff, 0xc0, 0, 17, 8, 0x07, 0x98, 0x0a, 0x20];
@@ -74,7 +74,7 @@ fn large_images_have_the_size_that_is_described() {
 }
 
 #[test]
-fn an_image_is_whole_without_a_mark_and_with_its_own_headers() {
+fn an_image_without_marker_and_with_own_headers_is_complete() {
     let mut jpeg = Jpeg::default();
     let own = [0, 0, 0, 0, 1, 50, 4, 3, 0xff, 0xd8, 0xff, 0xdb];
     assert_eq!(push(&mut jpeg, false, &own), None);
@@ -85,7 +85,7 @@ fn an_image_is_whole_without_a_mark_and_with_its_own_headers() {
 }
 
 #[test]
-fn images_get_their_headers_back() {
+fn omitted_headers_are_added() {
     let mut jpeg = Jpeg::default();
     assert_eq!(
         push(&mut jpeg, false, &[0, 0, 0, 0, 1, 50, 4, 3, 10, 11]),
@@ -100,7 +100,7 @@ fn images_get_their_headers_back() {
     assert!(image.data.ends_with(&[0, 63, 0, 10, 11, 12, 0xff, 0xd9]));
     let frame = [0xff, 0xc0, 0, 17, 8, 0, 24, 0, 32, 3, 1, 0x22, 0];
     assert!(image.data.windows(frame.len()).any(|of| of == frame));
-    // Tables that come with the image, which the next one needs not have.
+    // Tables that are sent with one image and not again.
     let mut first = vec![0, 0, 0, 0, 64, 255, 4, 3, 0, 7, 0xff, 0xff, 0, 0, 0, 128];
     first.extend((0..128).map(|of| of + 1));
     first.push(99);
@@ -121,9 +121,9 @@ fn images_get_their_headers_back() {
 }
 
 #[test]
-fn of_what_is_missing_nothing_is_made_up() {
+fn incomplete_images_are_left_out() {
     let mut jpeg = Jpeg::default();
-    // Without its first part, with a part missing, without tables, of an unknown kind, cut short.
+    // Without the first part, with a part missing, without tables, of an unknown type, truncated.
     assert_eq!(push(&mut jpeg, true, &[0, 0, 0, 2, 1, 50, 4, 3, 12]), None);
     push(&mut jpeg, false, &[0, 0, 0, 0, 1, 50, 4, 3, 10]);
     assert_eq!(push(&mut jpeg, true, &[0, 0, 0, 2, 1, 50, 4, 3, 12]), None);
@@ -137,8 +137,8 @@ fn of_what_is_missing_nothing_is_made_up() {
 }
 
 #[test]
-fn qualities_scale_the_tables() {
-    assert_eq!(tables_of(50).of[0], LUMINANCE);
-    assert_eq!(tables_of(99).of[0][..3], [1, 1, 1]);
-    assert_eq!(tables_of(25).of[1][..2], [34, 36]);
+fn tables_are_scaled_by_quality() {
+    assert_eq!(tables_for_quality(50).of[0], LUMINANCE);
+    assert_eq!(tables_for_quality(99).of[0][..3], [1, 1, 1]);
+    assert_eq!(tables_for_quality(25).of[1][..2], [34, 36]);
 }

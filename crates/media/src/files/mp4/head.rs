@@ -1,21 +1,21 @@
-//! What a track is, and how players are told.
+//! The head of a track: its decoder configuration for MP4 files and players.
 
 use super::*;
 use crate::rtp::sps::{AvcSps, HevcSps};
 
-/// Its header, and what kind of a sequence it is.
+/// The NAL unit header, profile, compatibility and level.
 const SPS_BYTES_MIN: usize = 4;
 
-/// What a track is, as a decoder has to know it.
+/// The decoder configuration of a track.
 #[derive(Clone, Debug)]
 pub struct TrackHead {
     /// Its number in the file, from 1.
     pub id: u32,
-    /// How many units of time a second has.
+    /// Ticks per second.
     pub timescale: u32,
     entry: Entry,
     size: Option<(u16, u16)>,
-    /// What players call it (RFC 6381).
+    /// Its name for players (RFC 6381).
     pub codec: String,
 }
 
@@ -26,16 +26,16 @@ impl TrackHead {
         self.id as usize - 1
     }
 
-    /// How wide and high it is, in pixels, if it is a picture.
+    /// Width and height in pixels; `None` for audio.
     #[must_use]
     pub fn size(&self) -> Option<(u16, u16)> {
         self.size
     }
 
-    /// A picture. `None`: its parameters make no sense.
+    /// A video track; `None` if its parameters are invalid.
     #[must_use]
     pub fn video(id: u32, timescale: u32, codec: Codec, parameters: &Parameters) -> Option<Self> {
-        // The library that reads them does not expect them to be cut shorter.
+        // `h264-reader` expects longer units.
         let sps = parameters
             .sps
             .as_ref()
@@ -53,7 +53,7 @@ impl TrackHead {
         })
     }
 
-    /// Sound in AAC.
+    /// A track of AAC.
     #[must_use]
     pub fn aac(id: u32, timescale: u32, config: &aac::Config) -> Self {
         let specific = DecoderSpecific {
@@ -76,7 +76,7 @@ impl TrackHead {
                 ..EsDescriptor::default()
             },
         };
-        // A clock that is faster than any sound is none of its samples.
+        // The box has 16 bits for the rate. A clock that does not fit is not the sampling rate.
         let rate = match u16::try_from(timescale) {
             Ok(_) => timescale,
             Err(_) => config.frequency(),
@@ -96,7 +96,7 @@ impl TrackHead {
         }
     }
 
-    /// Sound in Opus.
+    /// A track of Opus.
     #[must_use]
     pub fn opus(id: u32, timescale: u32, channels: u8) -> Self {
         let entry = Opus {
@@ -176,7 +176,7 @@ fn audio(channel_count: u16, rate: u32) -> Audio {
         data_reference_index: 1,
         channel_count,
         sample_size: 16,
-        // What is faster than can be said here is in the decoder's own configuration.
+        // A rate that does not fit is in the decoder configuration only.
         sample_rate: u16::try_from(rate).unwrap_or(0).into(),
     }
 }
@@ -199,7 +199,7 @@ fn avc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
     let [_, profile, compatibility, level, ..] = *sps else {
         return None;
     };
-    // What only the profiles with more than 4:2:0 of 8 bits have (ISO/IEC 14496-15, 5.3.3.1.2).
+    // Only profiles beyond 4:2:0 with 8 bits have these fields (ISO/IEC 14496-15, 5.3.3.1.2).
     let ext = matches!(profile, 100 | 110 | 122 | 144).then(|| AvccExt {
         chroma_format: parsed.chroma_format,
         bit_depth_luma: parsed.luma_bits_above_8 + 8,
@@ -226,7 +226,7 @@ fn avc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
 }
 
 fn hevc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
-    // Its second byte is taken for a header of one byte, as H.264 has it.
+    // The reader skips a NAL unit header of one byte, as in H.264; the second byte takes its place.
     let plain = h264_reader::rbsp::decode_nal(sps.get(1..)?).ok()?;
     let (general, rest) = plain.get(1..)?.split_first_chunk::<11>()?;
     let level = *rest.first()?;
@@ -273,7 +273,7 @@ fn hevc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
 mod tests {
     use super::*;
 
-    /// Of pictures of 64 by 48, as x264 and x265 write them.
+    /// Pictures of 64 by 48 pixels, as encoded by x264 and x265.
     const AVC_SPS: [u8; 22] = [
         0x67, 0x42, 0xc0, 0x0a, 0xda, 0x11, 0xec, 0x04, 0x40, 0x00, 0x00, 0x03, 0x00, 0x40, 0x00,
         0x00, 0x03, 0x02, 0x83, 0xc4, 0x89, 0xa8,
@@ -291,7 +291,7 @@ mod tests {
     const HEVC_PPS: [u8; 6] = [0x44, 0x01, 0xc0, 0x73, 0xc0, 0x89];
 
     #[test]
-    fn a_picture_is_as_large_as_its_parameters_say() {
+    fn video_size_is_that_of_the_parameters() {
         for (codec, units, called) in [
             (Codec::Avc, vec![&AVC_SPS[..], &AVC_PPS], "avc1.42c00a"),
             (
@@ -305,7 +305,7 @@ mod tests {
             let head = TrackHead::video(1, 90_000, codec, &parameters).unwrap();
             assert_eq!(head.size(), Some((64, 48)));
             assert_eq!(head.codec, called);
-            // Cut short anywhere it is none, or the same.
+            // A truncated SPS is refused, or has the same size.
             let sps = parameters.sps.clone().unwrap();
             for length in 0..sps.len() {
                 parameters.sps = Some(sps[..length].to_vec());
@@ -318,9 +318,9 @@ mod tests {
         }
     }
 
-    /// There are cameras with a byte behind it (retina #102), and such with zeros there.
+    /// Some cameras append a byte to the SPS (retina #102), others zeros.
     #[test]
-    fn what_is_behind_parameters_is_passed_over() {
+    fn bytes_after_parameters_are_ignored() {
         for behind in [&[0x04][..], &[0, 0], &[0x80, 0x80, 0x80]] {
             let mut parameters = Parameters::default();
             parameters.note(Codec::Avc, &[&AVC_SPS[..], behind].concat());

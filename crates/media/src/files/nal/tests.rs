@@ -19,8 +19,8 @@ fn push(nals: &mut Nals, timestamp: u8, payload: &[u8], is_after_loss: bool) -> 
     units.pop()
 }
 
-/// The frames of packets of a timestamp and a payload, which has the mark or not: their times, how many NAL units they
-/// have, and whether they can be decoded alone.
+/// The frames of packets (timestamp, marker, payload): their timestamps, numbers of NAL units, and if they
+/// are key frames.
 fn frames(codec: Codec, packets: &[(u8, bool, &[u8])]) -> Vec<(u32, usize, bool)> {
     let mut nals = Nals::new(codec, Parameters::default());
     let mut units = Vec::new();
@@ -51,9 +51,9 @@ fn frames(codec: Codec, packets: &[(u8, bool, &[u8])]) -> Vec<(u32, usize, bool)
         .collect()
 }
 
-/// As Reolink's cameras send them: with the time of the picture before, and a mark on the SPS.
+/// Cameras of Reolink send parameter sets with the previous picture's time, and the marker on the SPS.
 #[test]
-fn parameters_are_of_the_picture_behind_them_whatever_their_time() {
+fn parameters_belong_to_the_next_picture() {
     let packets: [(u8, bool, &[u8]); 7] = [
         (1, true, &[0x65, 0x88, 1]),
         (2, true, &[0x41, 0x9a, 2]),
@@ -78,8 +78,8 @@ fn parameters_are_of_the_picture_behind_them_whatever_their_time() {
 }
 
 #[test]
-fn pictures_of_one_time_are_told_apart() {
-    // Each ends with a mark; the first one has two slices, each of which has it.
+fn pictures_of_one_time_are_separated() {
+    // The marker ends each picture. The first picture has two slices, each with the marker.
     let packets: [(u8, bool, &[u8]); 5] = [
         (1, true, &[0x65, 0x88, 1]),
         (1, true, &[0x65, 0x20, 2]),
@@ -89,7 +89,7 @@ fn pictures_of_one_time_are_told_apart() {
     ];
     let expected = [(1, 2, true), (1, 1, false), (1, 1, false)];
     assert_eq!(frames(Codec::Avc, &packets), expected);
-    // Without a mark these are the fields of a frame, or slices that say the same again; with a delimiter they are not.
+    // Without a marker these are fields of a frame or redundant slices; a delimiter separates pictures.
     let packets: [(u8, bool, &[u8]); 4] = [
         (1, false, &[0x65, 0x88, 1]),
         (1, false, &[0x41, 0x9a, 2]),
@@ -97,7 +97,7 @@ fn pictures_of_one_time_are_told_apart() {
         (1, true, &[0x41, 0x9a, 3]),
     ];
     assert_eq!(frames(Codec::Avc, &packets), [(1, 2, true), (1, 2, false)]);
-    // In H.265 a picture begins once.
+    // In H.265 a flag begins a picture.
     let packets: [(u8, bool, &[u8]); 3] = [
         (1, false, &[0x26, 1, 0xa0]),
         (1, false, &[0x02, 1, 0x50]),
@@ -106,16 +106,16 @@ fn pictures_of_one_time_are_told_apart() {
     assert_eq!(frames(Codec::Hevc, &packets), [(1, 2, true), (1, 1, false)]);
 }
 
-/// Some send them before each picture.
+/// Some cameras send parameter sets before each picture.
 #[test]
 fn parameters_alone_make_no_key_frame() {
     let packets: [(u8, bool, &[u8]); 6] = [
-        // An I slice that is no IDR, and a P slice.
+        // An I slice that is not an IDR picture, and a P slice.
         (1, false, &[0x67, 1]),
         (1, true, &[0x41, 0x88, 1]),
         (2, false, &[0x67, 1]),
         (2, true, &[0x41, 0x9a, 2]),
-        // One from which on pictures become right.
+        // A recovery point.
         (3, false, &[0x06, 6, 1, 0x84, 0x80]),
         (3, true, &[0x41, 0x9a, 3]),
     ];
@@ -123,9 +123,10 @@ fn parameters_alone_make_no_key_frame() {
     assert_eq!(frames(Codec::Avc, &packets), expected);
 }
 
-/// Fragments follow each other by their numbers, and what is said of a picture may lie between its parts.
+/// Fragments follow each other by their sequence numbers, and SEI messages may come between the slices of a
+/// picture.
 #[test]
-fn a_picture_in_pieces_is_one() {
+fn a_picture_in_pieces_is_one_frame() {
     let packets: [(u8, bool, &[u8]); 6] = [
         (1, false, &[0x7c, 0x85, 0x88]),
         (2, false, &[0x7c, 0x05, 7]),
@@ -139,7 +140,7 @@ fn a_picture_in_pieces_is_one() {
 }
 
 #[test]
-fn h264_of_all_kinds_of_packets() {
+fn h264_packets_of_all_kinds_are_read() {
     let mut nals = Nals::new(Codec::Avc, Parameters::default());
     // SPS and PPS in one packet, a key frame in three fragments, another slice of it.
     let parameters = [0x78, 0, 3, 0x67, 1, 2, 0, 2, 0x68, 3];
@@ -168,9 +169,9 @@ fn h264_of_all_kinds_of_packets() {
     assert_eq!((nals.finish(), nals.left_out), (None, 0));
 }
 
-/// As V380 and other cameras send their key frames.
+/// V380 and other cameras send key frames so.
 #[test]
-fn parameters_and_the_picture_behind_them_may_come_as_one_unit() {
+fn parameters_and_picture_may_come_as_one_unit() {
     let mut nals = Nals::new(Codec::Avc, Parameters::default());
     push(
         &mut nals,
@@ -192,7 +193,7 @@ fn parameters_and_the_picture_behind_them_may_come_as_one_unit() {
 }
 
 #[test]
-fn h265_of_all_kinds_of_packets() {
+fn h265_packets_of_all_kinds_are_read() {
     let mut nals = Nals::new(Codec::Hevc, Parameters::default());
     let parameters = [
         0x60, 1, 0, 3, 0x40, 1, 7, 0, 3, 0x42, 1, 8, 0, 3, 0x44, 1, 9,
@@ -211,14 +212,14 @@ fn h265_of_all_kinds_of_packets() {
 }
 
 #[test]
-fn of_what_is_missing_nothing_is_made_up() {
+fn incomplete_units_are_left_out() {
     let mut nals = Nals::new(Codec::Avc, Parameters::default());
     push(&mut nals, 1, &[0x41, 1], false);
     push(&mut nals, 1, &[0x7c, 0x81, 10], false);
-    // The fragment between is missing, so is the unit.
+    // The middle fragment is missing, so the NAL unit is left out.
     push(&mut nals, 1, &[0x7c, 0x41, 12], true);
     push(&mut nals, 1, &[0x41, 2], false);
-    // A packet that is cut short, an interleaved one, an empty one.
+    // A truncated packet, an interleaved one, an empty one.
     push(&mut nals, 1, &[0x78, 0, 9, 1], false);
     push(&mut nals, 1, &[0x79, 0, 0, 1], false);
     push(&mut nals, 1, &[], false);

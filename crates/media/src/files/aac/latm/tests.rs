@@ -3,7 +3,7 @@ use super::*;
 use crate::rtp::packet::Header;
 
 fn described(parameters: &str) -> Option<Config> {
-    Config::of(&Described {
+    Config::of(&TrackDescription {
         control: None,
         encoding: LATM.to_owned(),
         clock_rate: 44_100,
@@ -14,39 +14,43 @@ fn described(parameters: &str) -> Option<Config> {
     })
 }
 
-fn mux(config: &Config) -> Mux {
+fn layout(config: &Config) -> ElementLayout {
     match config.layout {
-        Layout::Elements(mux) => mux,
-        Layout::Heads(_) => panic!("{config:?}"),
+        Layout::Elements(layout) => layout,
+        Layout::AuHeaders(_) => panic!("{config:?}"),
     }
 }
 
 #[test]
-fn a_description_says_how_elements_are_laid_out_and_decoded() {
-    // The first is ffmpeg's, the next two are GStreamer's, which end with what a decoder is told.
-    for (said, told, frames, other_bits) in [
+fn descriptions_have_the_element_layout_and_decoder_config() {
+    // The first is of ffmpeg, the next two of GStreamer, which end with the decoder configuration.
+    for (config_text, specific, frames, other_bits) in [
         ("400024203fc0", &[0x12, 0x10][..], 1, 0),
         ("40002420", &[0x12, 0x10], 1, 0),
         ("40002420adca00", &[0x12, 0x10], 1, 0),
         ("7f0024203fc0", &[0x12, 0x10], 64, 0),
-        // 8 other bits; 520 of them, and a checksum.
+        // 8 other bits; 520 of them, and a CRC.
         ("400024203fe080", &[0x12, 0x10], 1, 8),
         ("400024203ff02047fc", &[0x12, 0x10], 1, 520),
-        // A band is added to 24 kHz.
+        // SBR on 24 kHz.
         ("40005623101fe0", &[0x2b, 0x11, 0x88, 0x00], 1, 0),
-        // One that needs another one (14 bits of delay), and one whose errors are found.
+        // A stream that depends on a core coder (14 bits of delay), and an error-resilient one.
         ("40002426aaa0ff00", &[0x12, 0x13, 0x55, 0x50], 1, 0),
         ("4001142200ff00", &[0x8a, 0x11, 0x00], 1, 0),
     ] {
-        let config = described(&format!("cpresent=0;config={said}")).unwrap();
-        assert_eq!(config.specific, told, "{said}");
-        let is = mux(&config);
-        assert_eq!((is.frames, is.other_bits), (frames, other_bits), "{said}");
-        assert!(!is.is_in_band);
+        let config = described(&format!("cpresent=0;config={config_text}")).unwrap();
+        assert_eq!(config.specific, specific, "{config_text}");
+        let found = layout(&config);
+        assert_eq!(
+            (found.frames, found.other_bits),
+            (frames, other_bits),
+            "{config_text}"
+        );
+        assert!(!found.is_in_band);
     }
-    // The second version, streams of their own times, two programs, two layers, lengths that are not said, channels that
-    // are listed, other objects (22), errors that need more, other bits without an end; or cut short.
-    for said in [
+    // Version 1, separate framing, two programs, two layers, unknown frame lengths, listed channels, object
+    // type 22, `epConfig` 2, endless `otherDataBits`, or truncated.
+    for config in [
         "c00024203fc0",
         "000024203fc0",
         "401024203fc0",
@@ -59,13 +63,13 @@ fn a_description_says_how_elements_are_laid_out_and_decoded() {
         "4000242",
         "40",
     ] {
-        assert_eq!(described(&format!("config={said}")), None, "{said}");
+        assert_eq!(described(&format!("config={config}")), None, "{config}");
     }
 }
 
 #[test]
-fn where_it_is_said_is_said_too() {
-    for (said, is_in_band) in [
+fn cpresent_says_where_the_configuration_is() {
+    for (parameters, is_in_band) in [
         ("cpresent=0;config=40002420", false),
         ("config=40002420", false),
         ("cpresent=0", false),
@@ -74,10 +78,10 @@ fn where_it_is_said_is_said_too() {
         ("profile-level-id=1", true),
         ("", true),
     ] {
-        let config = described(said).unwrap();
-        assert_eq!(config.specific, [0x12, 0x10], "{said}");
-        assert_eq!(mux(&config).is_in_band, is_in_band, "{said}");
-        assert_eq!(Aac::new(config).has_begun(), !is_in_band, "{said}");
+        let config = described(parameters).unwrap();
+        assert_eq!(config.specific, [0x12, 0x10], "{parameters}");
+        assert_eq!(layout(&config).is_in_band, is_in_band, "{parameters}");
+        assert_eq!(Aac::new(config).has_begun(), !is_in_band, "{parameters}");
     }
 }
 
@@ -102,10 +106,10 @@ fn aac(config: &str) -> Aac {
 }
 
 #[test]
-fn frames_are_found_in_elements() {
+fn frames_are_read_from_elements() {
     let mut one = aac("400024203fc0");
     assert_eq!(take(&mut one, 0, "m", &[2, 7, 8]), [(0, vec![7, 8])]);
-    // Lengths from 255 on take more bytes, also if nothing is left for the last of them.
+    // Lengths from 255 on take more bytes, also if the last of them is 0.
     for length in [254, 255, 256, 510, 700_usize] {
         let mut element = vec![255; length / 255];
         element.push((length % 255) as u8);
@@ -120,15 +124,15 @@ fn frames_are_found_in_elements() {
         let found = take(&mut one, 2_048, "m", third);
         assert_eq!(found, [(2_048, vec![9; length])], "{length}");
     }
-    // Without marks, and with something behind it.
+    // Without a marker, and with a byte after the element.
     assert_eq!(take(&mut one, 3_072, "", &[1, 7]), [(3_072, vec![7])]);
     assert_eq!(take(&mut one, 4_096, "m", &[1, 7, 0]), [(4_096, vec![7])]);
     assert_eq!(one.left_out, 0);
-    // Two frames and what is besides them.
+    // Two frames and other bits.
     let mut two = aac("410024203fe080");
     let found = take(&mut two, 9, "m", &[2, 7, 8, 1, 6, 0xff]);
     assert_eq!(found, [(9, vec![7, 8]), (1_033, vec![6])]);
-    // One of nothing is left out, and one with a header before it is without.
+    // An empty frame is left out, and an ADTS header is removed.
     let framed = [&one.config.adts(2)[..], &[5, 6]].concat();
     let element = [&[0, 9][..], &framed, &[0xff]].concat();
     let found = take(&mut two, 2_057, "m", &element);
@@ -136,7 +140,7 @@ fn frames_are_found_in_elements() {
 }
 
 #[test]
-fn what_is_missing_costs_its_elements_alone() {
+fn lost_packets_cost_only_their_elements() {
     let mut of = aac("400024203fc0");
     let whole = |of: &mut Aac, timestamp, flags| {
         let found = take(of, timestamp, flags, &[2, 7, 8]);
@@ -156,13 +160,13 @@ fn what_is_missing_costs_its_elements_alone() {
     whole(&mut of, 7, "m");
     assert_eq!(take(&mut of, 8, "ml", &[1, 2, 3]), []);
     assert_eq!(of.left_out, 6);
-    // One whose end never comes, or is not as it says.
+    // An element whose end never comes, and one that does not have its length.
     assert_eq!(take(&mut of, 9, "", &[6, 1, 2]), []);
     whole(&mut of, 10, "m");
     assert_eq!(take(&mut of, 11, "m", &[6, 1, 2]), []);
     whole(&mut of, 12, "m");
     assert_eq!(of.left_out, 8);
-    // One that is longer than any.
+    // An element beyond the size limit.
     let long = vec![255; FRAME_BYTES_MAX];
     assert_eq!(take(&mut of, 13, "", &long), []);
     assert_eq!(take(&mut of, 13, "", &long[..1]), []);
@@ -171,25 +175,27 @@ fn what_is_missing_costs_its_elements_alone() {
     whole(&mut of, 14, "m");
 }
 
-/// A bit says that the element is laid out as the one before, or what says how follows it; all else is moved by that.
+/// The first bit says if the previous layout applies or a `StreamMuxConfig` follows, so all other fields are
+/// not aligned to bytes.
 #[test]
-fn elements_may_say_it_themselves() {
+fn elements_may_have_their_own_configuration() {
     let mut of = Aac::new(described("cpresent=1").unwrap());
     let same = [0x81, 0x83, 0x84, 0x04, 0x80];
     assert_eq!(take(&mut of, 0, "m", &same), [(0, vec![7, 8, 9])]);
     assert!(!of.has_begun());
-    let said = [0x20, 0x00, 0x12, 0x10, 0x1f, 0xe0, 0x18, 0x38, 0x40, 0x48];
-    assert_eq!(take(&mut of, 1_024, "m", &said), [(1_024, vec![7, 8, 9])]);
+    let with_config = [0x20, 0x00, 0x12, 0x10, 0x1f, 0xe0, 0x18, 0x38, 0x40, 0x48];
+    let found = take(&mut of, 1_024, "m", &with_config);
+    assert_eq!(found, [(1_024, vec![7, 8, 9])]);
     assert!(of.has_begun());
-    // In two parts, and then 48 kHz in mono.
-    assert_eq!(take(&mut of, 2_048, "", &said[..4]), []);
-    let found = take(&mut of, 2_048, "m", &said[4..]);
+    // In two parts, and then mono at 48 kHz.
+    assert_eq!(take(&mut of, 2_048, "", &with_config[..4]), []);
+    let found = take(&mut of, 2_048, "m", &with_config[4..]);
     assert_eq!(found, [(2_048, vec![7, 8, 9])]);
     let mono = [0x20, 0x00, 0x11, 0x88, 0x1f, 0xe0, 0x18, 0x38, 0x40, 0x48];
     assert_eq!(take(&mut of, 3_072, "m", &mono).len(), 1);
     assert_eq!(of.config.specific, [0x11, 0x88]);
     assert_eq!(take(&mut of, 4_096, "m", &same).len(), 1);
-    // Two frames, from then on.
+    // From here on, two frames in an element.
     let two = [
         0x20, 0x80, 0x11, 0x88, 0x1f, 0xe0, 0x10, 0x38, 0x40, 0x08, 0x30,
     ];
@@ -197,7 +203,7 @@ fn elements_may_say_it_themselves() {
     assert_eq!(found, [(5_120, vec![7, 8]), (6_060, vec![6])]);
     let found = take(&mut of, 7_168, "m", &[0x80, 0x82, 0x80, 0x83, 0x00]);
     assert_eq!(found, [(7_168, vec![5]), (8_108, vec![6])]);
-    // The second version is not read.
+    // Version 1 is not supported.
     let other = [0x60, 0x00, 0x11, 0x88, 0x1f, 0xe0, 0x18, 0x38, 0x40, 0x48];
     assert_eq!(
         (take(&mut of, 9_216, "m", &other), of.left_out),
