@@ -203,7 +203,7 @@ impl Shared {
             );
         }
         self.files.stop();
-        mount_point::clear(&self.at, *device);
+        mount_point::detach_dead(&self.at, *device);
     }
 }
 
@@ -213,7 +213,7 @@ impl Drop for Mount {
         self.shared.is_stopped.store(true, Ordering::Release);
         let device = self.device();
         if let Some(device) = device.filter(|_| !self.is_unmounted) {
-            mount_point::give_up(&self.shared.at, device);
+            mount_point::force_unmount(&self.shared.at, device);
         }
         self.shared.files.stop();
         self.shared

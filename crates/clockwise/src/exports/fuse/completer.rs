@@ -1,5 +1,5 @@
-//! A thread that answers completions. One edge-triggered epoll watches the completions and the memory of all its queues,
-//! so that a request needs no change of the watched set and no read of an event counter.
+//! A thread that answers completions. One edge-triggered epoll watches the completions and the memory of all its
+//! queues, so that a request needs no change of the watched set and no read of an event counter.
 
 use std::collections::HashMap;
 use std::io;

@@ -78,8 +78,8 @@ impl VolumesAsFiles {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Converts a time of the pool to a date. The date is relative to the mount, so that later changes of the host's clock
-    /// do not change it.
+    /// Converts a time of the pool to a date. The date is relative to the mount, so that later changes of the host's
+    /// clock do not change it.
     fn date_of(&self, at: Time) -> SystemTime {
         let (mounted, date) = self.mounted;
         let length = |nanos: Nanos| Duration::from_nanos(nanos.0);
@@ -337,8 +337,8 @@ impl Filesystem for VolumesAsFiles {
             Ok(open) => open,
             Err(error) => return reply.error(error),
         };
-        // The kernel divides a long write at the pages of the user's memory. This writes the whole blocks of a piece and
-        // reports their number, and the user continues after them.
+        // The kernel divides a long write at the pages of the user's memory. This writes the whole blocks of a piece
+        // and reports their number, and the user continues after them.
         let whole = whole_blocks(data.len() as u64, block);
         if data.is_empty() {
             reply.written(0);

@@ -4,8 +4,8 @@
 //! server greeting -> client flags -> { option -> replies }* -> transmission | end
 //! ```
 //!
-//! Options change two things: structured replies, and the export for which `base:allocation` is selected. The empty name
-//! selects the default export: the only volume of a pool that has one. A pool with several volumes refuses it.
+//! Options change two things: structured replies, and the export for which `base:allocation` is selected. The empty
+//! name selects the default export: the only volume of a pool that has one. A pool with several volumes refuses it.
 //!
 //! Deliberately absent: time limits and buffering of replies, which are the server's.
 
@@ -90,8 +90,8 @@ impl Negotiation {
         }
     }
 
-    /// Parses `input` up to the end of at most one option, and appends the replies to `out`. Returns the number of bytes
-    /// parsed and the next step.
+    /// Parses `input` up to the end of at most one option, and appends the replies to `out`. Returns the number of
+    /// bytes parsed and the next step.
     ///
     /// # Errors
     /// If the connection must end without a reply.

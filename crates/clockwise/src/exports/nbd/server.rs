@@ -188,8 +188,8 @@ impl Server {
         self.shared.stats.snapshot()
     }
 
-    /// Shuts the server down: accepts no more connections, reads no more requests, answers requests in flight for at most
-    /// the time `within`, closes every connection, and removes the unix socket.
+    /// Shuts the server down: accepts no more connections, reads no more requests, answers requests in flight for at
+    /// most the time `within`, closes every connection, and removes the unix socket.
     pub fn shutdown(mut self, within: Duration) {
         self.stop_accepting();
         self.shared.is_draining.store(true, Ordering::Release);
@@ -318,8 +318,8 @@ fn connections_possible(wanted: usize) -> usize {
     wanted.min(possible)
 }
 
-/// Send buffer of a unix socket. With the default of 208 KiB, client and server wait for each other several times during
-/// a long reply. TCP sizes its buffers itself.
+/// Send buffer of a unix socket. With the default of 208 KiB, client and server wait for each other several times
+/// during a long reply. TCP sizes its buffers itself.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 struct Acceptor {

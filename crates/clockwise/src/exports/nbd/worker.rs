@@ -1,5 +1,5 @@
-//! A thread that serves connections. One edge-triggered epoll watches sockets, completions and memory, so that a request
-//! needs no change of the watched set and no read of an event counter.
+//! A thread that serves connections. One edge-triggered epoll watches sockets, completions and memory, so that a
+//! request needs no change of the watched set and no read of an event counter.
 //!
 //! A connection that has something to do waits in a queue for its turn. Turns are bounded, which limits the wait of the
 //! other connections. The thread sleeps while the queue is empty.

@@ -1,7 +1,7 @@
 //! Reads and writes, divided into parts for the pool.
 //!
-//! A part has at most [`PART_BYTES`], or [`AT_ONCE_PART_BYTES`]. While memory is short and nothing of the client is under
-//! way, it has at most [`FIXED_BYTES`].
+//! A part has at most [`PART_BYTES`], or [`AT_ONCE_PART_BYTES`]. While memory is short and nothing of the client is
+//! under way, it has at most [`FIXED_BYTES`].
 
 use std::ops::Range;
 

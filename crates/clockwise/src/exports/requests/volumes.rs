@@ -62,8 +62,8 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Reserves disk time for exports. A reservation that the disks cannot carry becomes a warning of the pool, and that
-    /// export stays best effort.
+    /// Reserves disk time for exports. A reservation that the disks cannot carry becomes a warning of the pool, and
+    /// that export stays best effort.
     #[must_use]
     pub fn new(pool: Arc<Pool>, reservations: &[ExportReservation]) -> Arc<Self> {
         let shares = reserve(&pool, reservations);

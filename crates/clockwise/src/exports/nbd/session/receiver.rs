@@ -36,8 +36,8 @@ pub(super) struct Receiver {
 /// The state of the socket.
 #[derive(Debug)]
 struct Readiness {
-    /// The socket may have bytes. A receive of fewer bytes than requested clears it, as epoll reports later bytes. After
-    /// a hang-up it stays set, as epoll reports that once.
+    /// The socket may have bytes. A receive of fewer bytes than requested clears it, as epoll reports later bytes.
+    /// After a hang-up it stays set, as epoll reports that once.
     is_readable: bool,
     is_hung_up: bool,
 }
