@@ -1,12 +1,11 @@
-//! How long the index of a day of one camera takes to be listed and looked up, on a file in memory and on one emulated
-//! drive that has nothing else to do.
+//! Time to list and to look up the index of a day of one camera, on a file in memory and on an idle emulated drive.
 //!
 //! `cargo bench -p clockwise --bench index`
 //!
-//! The day is written as far as it is read: the ends of the blocks that have a section of the index, and what the archive is
-//! opened by. Each time is the median of several with an archive that was opened anew, so that no section is known; what
-//! opening takes is told apart. A first playlist needs all sections, one read after another; beside them stands what reading the
-//! blocks takes that they lie in.
+//! Only the parts of the day that are read are written: the ends of the blocks with a section of the index, and the
+//! blocks that opening the archive needs. Each time is the median of several runs with a newly opened archive, which
+//! has no section in memory. The time of opening is reported separately. A first playlist needs all sections, one
+//! read after another; the last column is the time to read the blocks that hold them.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
@@ -56,7 +55,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 fn main() {
     println!(
-        "| disk | camera | opening the archive | the day listed, reads | a minute's blocks and key frames, reads | a time found, reads | all sections | the blocks that they are in |\n\
+        "| disk | camera | opening the archive | listing the day, reads | blocks and key frames of a minute, reads | finding a time, reads | all sections | the blocks that hold them |\n\
          |---|---|---|---|---|---|---|---|"
     );
     for (name, camera) in &CAMERAS {
@@ -73,20 +72,19 @@ fn main() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("drive");
         let memory = day::memory();
-        let made = drive(&path, true);
+        let made = drive(EmulatedDrive::create, &path);
         measure("emulated 8 TB drive", (name, camera), &memory, made, || {
-            drive(&path, false)
+            drive(EmulatedDrive::open, &path)
         });
     }
 }
 
-fn drive(path: &Path, is_new: bool) -> PoolDisk {
+fn drive<E: std::fmt::Debug>(
+    make: impl FnOnce(&Path, PlantSpec, &DriveOptions) -> Result<EmulatedDrive, E>,
+    path: &Path,
+) -> PoolDisk {
     let plant = PlantSpec::built_in(DRIVE).expect("a model");
-    let options = DriveOptions::default();
-    let drive = match is_new {
-        true => EmulatedDrive::create(path, plant, &options),
-        false => EmulatedDrive::open(path, plant, &options),
-    };
+    let drive = make(path, plant, &DriveOptions::default());
     PoolDisk {
         name: "disk".into(),
         disk: Box::new(drive.expect("a drive")),
@@ -95,7 +93,7 @@ fn drive(path: &Path, is_new: bool) -> PoolDisk {
     }
 }
 
-/// An archive of which nothing is known yet.
+/// Opens the archive anew, without any section in memory.
 fn opened(pool: &Pool, client: &Client) -> (Archive, Recording) {
     let volume = pool.open_volume("cam").expect("the volume");
     let archive = Archive::open(client, volume).expect("an archive");
@@ -103,7 +101,8 @@ fn opened(pool: &Pool, client: &Client) -> (Archive, Recording) {
     (archive, recording)
 }
 
-/// The median of what `work` takes on archives that are opened anew, with the reads that it makes; both of opening as well.
+/// Runs `work` on newly opened archives. Returns the median of its time in milliseconds, its reads, and the median of
+/// the time of opening.
 fn median(
     pool: &Pool,
     client: &Client,

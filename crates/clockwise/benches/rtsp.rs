@@ -1,20 +1,20 @@
-//! Recording and playing over RTSP as far as admission allows, on three emulated drives beside a file load: what is
-//! late, what is lost, and how evenly packets come.
+//! Recording and playing over RTSP up to the limit of admission, on three emulated drives beside a file load. Reports
+//! late blocks, lost packets, and the jitter of packets.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench rtsp
 //! RTSP_BENCH_SECONDS=600 ...
 //! ```
 //!
-//! A few recordings are made first; then as many players and publishers are taken as the disks carry, every second of each
-//! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, four requests
-//! at a time, each as soon as one is served. What publishers have sent is compared with what was recorded. The same again with
-//! 64 requests at a time, which is more than is ever served, and both under `edf`. How evenly packets come is when each came
-//! after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in this process, on the same
-//! processors, and is late now and then itself.
+//! A run makes some recordings. Then it admits as many players and publishers as the disks carry, every second one by
+//! UDP, until one is refused. All of them move packets for the given time. Beside them `fio` loads the block export
+//! with four requests at a time. The packets recorded are compared with those published. Further runs have 64
+//! requests at a time, which is more than the disks can serve, and the policy `edf`. The lateness of a packet is its
+//! arrival time less its timestamp, over the least of these. Publishers and players are in this process, on the same
+//! processors, which sometimes delays them.
 //!
-//! A deadline that is missed net of the host's lateness, an overrun, a packet that is missing, or a worst hundredth of 5 ms is a
-//! failure, and said at the end.
+//! A run fails if a deadline is missed net of the host's lateness, a block overruns, a packet is missing, or the 99th
+//! percentile of lateness reaches 5 ms.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
@@ -30,22 +30,22 @@ use testkit::site::{Site, call, read_text};
 use testkit::skip::tool;
 
 const DRIVES: usize = 3;
-/// Of each stream: 300 packets a second of 1,212 bytes.
+/// Each stream has 300 packets a second of 1,212 bytes.
 const PACKETS_PER_SECOND: u64 = 300;
 const BODY: [u8; 1_200] = [0x5a; 1_200];
 const KBIT_PER_SECOND: u64 = PACKETS_PER_SECOND * 1_260 * 8 / 1_000;
-/// Recordings that are made before, each played by several.
+/// Recordings made before the run. Several players play each.
 const RECORDINGS: usize = 4;
-/// So many times as fast.
+/// Speed of making them, as a multiple of the rate at which they are played.
 const PREPARED_FASTER: u64 = 4;
-/// Of ten streams, so many record.
+/// Number of publishers among ten streams.
 const RECORD_OF_TEN: usize = 2;
-/// How long is waited for the last packets that were sent until they are recorded.
+/// Time for the last packets to be recorded.
 const RECORDED_WITHIN: Duration = Duration::from_secs(10);
-/// How late the worst hundredth of what is played may be.
+/// The limit of the 99th percentile of lateness in milliseconds.
 const LATE_MAX_MS: f64 = 5.0;
 
-/// A session that records or plays a path, and where its packets go if that is not the connection.
+/// A session that records or plays a path, with its sockets if it uses UDP.
 struct Session {
     client: Client,
     udp: Option<Pair>,
@@ -53,7 +53,7 @@ struct Session {
 }
 
 impl Session {
-    /// A session to be; the `number`th of its kind is by UDP if that is odd.
+    /// Connects a session. It uses UDP if `number`, counted for each kind of session, is odd.
     fn new(address: SocketAddr, path: String, number: usize) -> Self {
         Self {
             client: Client::connect(address),
@@ -62,16 +62,16 @@ impl Session {
         }
     }
 
-    /// Reserves for a track; why not, if the disks do not carry it.
+    /// Sets a track up. The error is the server's refusal if the disks do not carry it.
     fn set_up(&mut self, address: SocketAddr, track: &str) -> Result<(), String> {
         let transport = self.udp.as_ref().map_or(TCP.to_owned(), Pair::transport);
         let track = format!("{}/{track}", self.path);
-        let said = self.client.ask("SETUP", &track, &transport, "");
-        match (said.status, &self.udp) {
-            (453, _) => return Err(said.body),
-            (200, Some(pair)) => pair.agreed(address, &said),
+        let response = self.client.ask("SETUP", &track, &transport, "");
+        match (response.status, &self.udp) {
+            (453, _) => return Err(response.body),
+            (200, Some(pair)) => pair.agreed(address, &response),
             (200, None) => {}
-            _ => panic!("{said:?}"),
+            _ => panic!("{response:?}"),
         }
         Ok(())
     }
@@ -84,13 +84,13 @@ fn main() -> ExitCode {
     let runs = [("exact", 4), ("exact", 64), ("edf", 4), ("edf", 64)];
     let runs = runs.map(|(scheduler, depth)| run(scheduler, depth, Duration::from_secs(seconds)));
     if runs.contains(&false) {
-        println!("FAILED: something was missed, is missing or came late");
+        println!("FAILED: a deadline was missed, or packets are missing or late");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// Whether nothing was missed, is missing, or came too late.
+/// Returns true if the run meets all limits.
 fn run(scheduler: &str, depth: u32, length: Duration) -> bool {
     let site = Site::new(0);
     let mut text = read_text(&site.config()).replace("64MiB", "512MiB");
@@ -116,7 +116,7 @@ fn run(scheduler: &str, depth: u32, length: Duration) -> bool {
     prepare(address, length);
     let (publishers, players, refused) = fill(&site, address, mib);
     println!(
-        "{scheduler}, {depth} file requests at a time: {} recorded and {} played at {:.3} MB/s each, half of both by UDP; one more is refused:\n  {}",
+        "{scheduler}, {depth} file requests at a time: {} recorded and {} played at {:.3} MB/s each, half of both by UDP; the next is refused:\n  {}",
         publishers.len(),
         players.len(),
         (KBIT_PER_SECOND / 8) as f64 / 1_000.0,
@@ -127,15 +127,15 @@ fn run(scheduler: &str, depth: u32, length: Duration) -> bool {
     let load = file_load(&site, depth, length);
     call(&site, "POST", "/v1/window", "");
     let (sent, moved, sessions) = move_all(publishers, players, length);
-    let is_well = report(&site, sent, &moved);
+    let is_passed = report(&site, sent, &moved);
     drop(sessions);
     let mut load = load;
     assert_eq!(load.wait().code(), Some(0), "the file load failed");
     serve.terminate();
-    is_well
+    is_passed
 }
 
-/// Publishes on a path; the recording has begun.
+/// Begins to record on a path.
 fn publisher(
     address: SocketAddr,
     path: String,
@@ -144,16 +144,16 @@ fn publisher(
 ) -> Result<Session, String> {
     let mut session = Session::new(address, path, number);
     let (description, path) = (sdp(kbit), session.path.clone());
-    let said = session
+    let response = session
         .client
         .ask("ANNOUNCE", &path, SDP_TYPE, &description);
-    said.is(200);
+    response.is(200);
     session.set_up(address, "one")?;
     session.client.ask("RECORD", &path, "", "").is(200);
     Ok(session)
 }
 
-/// Packets for so long, each when it is due; how many. The clock of the description has a thousand units in a second.
+/// Sends packets for the time `length`, each when it is due. Returns their number. The RTP clock has 1 kHz.
 fn publish(session: &mut Session, begin: Instant, length: Duration) -> u64 {
     let count = length.as_millis() as u64 * PACKETS_PER_SECOND / 1_000;
     for number in 0..count {
@@ -169,7 +169,8 @@ fn publish(session: &mut Session, begin: Instant, length: Duration) -> u64 {
     count
 }
 
-/// Makes the recordings that are played, faster than they are played: what is reserved for that is measured then.
+/// Makes the recordings for the players, at a multiple of their rate. The server measures the rate for players
+/// meanwhile.
 fn prepare(address: SocketAddr, length: Duration) {
     std::thread::scope(|scope| {
         for number in 0..RECORDINGS {
@@ -177,7 +178,7 @@ fn prepare(address: SocketAddr, length: Duration) {
                 let path = format!("film-{number}");
                 let kbit = PREPARED_FASTER * KBIT_PER_SECOND;
                 let session = publisher(address, path.clone(), 0, kbit);
-                let mut client = session.expect("the first ones fit").client;
+                let mut client = session.expect("the disks carry the first sessions").client;
                 let count = (length.as_secs() + 10) * PACKETS_PER_SECOND;
                 for number in 0..count {
                     let at = number * 1_000 / PACKETS_PER_SECOND;
@@ -189,7 +190,7 @@ fn prepare(address: SocketAddr, length: Duration) {
     });
 }
 
-/// As many streams as there is room for: who publishes, who plays, and why the next one was refused.
+/// Adds streams until one is refused. Returns publishers, players and the refusal.
 fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Session>, String) {
     let (mut publishers, mut players) = (Vec::new(), Vec::new());
     let mut cameras = 0;
@@ -206,14 +207,14 @@ fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Sessio
             next.map(|session| publishers.push(session))
         } else {
             let path = format!("film-{}", players.len() % RECORDINGS);
-            // By UDP or not, whichever of the recordings it plays.
+            // Half of the players of each recording use UDP.
             let number = players.len() / RECORDINGS;
             let mut session = Session::new(address, path, number);
             let next = session.set_up(address, "track0");
             next.map(|()| players.push(session))
         };
         match next {
-            // What was prepared has ended, and its share is free a little later.
+            // The share of a preparing session is freed a little after its end.
             Err(why) if why.contains("still being given back") => {
                 std::thread::sleep(Duration::from_millis(500));
             }
@@ -223,7 +224,7 @@ fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Sessio
     }
 }
 
-/// Small requests of a file system's kind, so many at a time, as fast as they are served.
+/// Starts small random requests, `depth` at a time.
 fn file_load(site: &Site, depth: u32, length: Duration) -> Process {
     let uri = format!(
         "--uri=nbd+unix:///files?socket={}",
@@ -243,11 +244,11 @@ fn file_load(site: &Site, depth: u32, length: Duration) -> Process {
     Process::captured(&mut fio)
 }
 
-/// What one player got.
+/// The packets of one player.
 struct Played {
     packets: usize,
     missing: usize,
-    /// How much later than the earliest each packet came, in microseconds, sorted.
+    /// Lateness of each packet in microseconds, sorted.
     late_us: Vec<u64>,
 }
 
@@ -275,13 +276,13 @@ fn move_all(
             .map(|(number, session)| {
                 scope.spawn(move || {
                     all.wait();
-                    // They do not all begin at once.
+                    // Players begin at different times.
                     std::thread::sleep(Duration::from_millis(37 * number as u64));
                     play(session, length)
                 })
             })
             .collect();
-        // Sessions last until what came of them was asked for.
+        // Sessions stay open until the report has read their state.
         let (mut sent, mut all, mut sessions) = (0, Vec::new(), Vec::new());
         for publisher in publishing {
             let (count, session) = publisher.join().expect("it publishes");
@@ -304,8 +305,9 @@ fn next_packets(session: &mut Session) -> Vec<Vec<u8>> {
         let packet = pair.receive(&mut bytes);
         return vec![packet.expect("packets come").to_vec()];
     }
-    let came = session.client.next_packets().into_iter();
-    came.filter(|(channel, _)| *channel == 0)
+    let packets = session.client.next_packets().into_iter();
+    packets
+        .filter(|(channel, _)| *channel == 0)
         .map(|(_, packet)| packet)
         .collect()
 }
@@ -313,43 +315,47 @@ fn next_packets(session: &mut Session) -> Vec<Vec<u8>> {
 fn play(mut session: Session, length: Duration) -> (Played, Session) {
     let path = session.path.clone();
     session.client.ask("PLAY", &path, "", "").is(200);
-    // The first block is there within a period of its disk, and then it begins.
+    // Playing begins once the first block has been read.
     let mut packets = next_packets(&mut session);
     let begin = Instant::now();
-    let mut came: Vec<(u16, i128)> = Vec::new();
-    let mut said = begin;
+    let mut received: Vec<(u16, i128)> = Vec::new();
+    let mut kept_alive = begin;
     while begin.elapsed() < length {
-        if said.elapsed() > Duration::from_secs(20) {
+        if kept_alive.elapsed() > Duration::from_secs(20) {
             session.client.keep_alive(&path);
-            said = Instant::now();
+            kept_alive = Instant::now();
         }
         let at = begin.elapsed().as_micros() as i128;
         for packet in packets.drain(..) {
             let sequence = u16::from_be_bytes([packet[2], packet[3]]);
             let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
-            came.push((sequence, at - i128::from(timestamp) * 1_000));
+            received.push((sequence, at - i128::from(timestamp) * 1_000));
         }
         packets = next_packets(&mut session);
     }
-    let steps = came
+    let steps = received
         .windows(2)
         .map(|pair| pair[1].0.wrapping_sub(pair[0].0));
     let missing = steps.map(|step| usize::from(step) - 1).sum();
-    let earliest = came.iter().map(|(_, late)| *late).min().unwrap_or_default();
-    let mut late_us: Vec<u64> = came
+    let earliest = received
+        .iter()
+        .map(|(_, late)| *late)
+        .min()
+        .unwrap_or_default();
+    let mut late_us: Vec<u64> = received
         .iter()
         .map(|(_, late)| (late - earliest) as u64)
         .collect();
     late_us.sort_unstable();
     let played = Played {
-        packets: came.len(),
+        packets: received.len(),
         missing,
         late_us,
     };
     (played, session)
 }
 
-/// How many packets sessions have recorded, and how many they miss, when all that were sent have come, or do not any more.
+/// Numbers of packets that sessions have recorded and that they miss. Waits for all that were sent, up to a limit.
 fn recorded(site: &Site, sent: u64) -> (u64, u64) {
     let end = Instant::now() + RECORDED_WITHIN;
     loop {
@@ -364,7 +370,7 @@ fn recorded(site: &Site, sent: u64) -> (u64, u64) {
     }
 }
 
-/// Whether nothing was missed, is missing, or came too late.
+/// Prints the results of a run. Returns true if they meet all limits.
 fn report(site: &Site, sent: u64, played: &[Played]) -> bool {
     let (recorded, lost) = recorded(site, sent);
     let (_, status) = call(site, "GET", "/v1/status", "");
@@ -391,11 +397,11 @@ fn report(site: &Site, sent: u64, played: &[Played]) -> bool {
         sum("overruns")
     );
     println!(
-        "  {sent} packets published, {recorded} recorded, {} missing ({lost} seen to be)",
+        "  {sent} packets published, {recorded} recorded, {} missing ({lost} of them known to the server)",
         sent.saturating_sub(recorded)
     );
     println!(
-        "  {packets} packets played, {missing} missing; they came p50 {:.2} ms, p99 {:.2} ms, worst {:.2} ms after the earliest",
+        "  {packets} packets played, {missing} missing; lateness p50 {:.2} ms, p99 {:.2} ms, maximum {:.2} ms",
         at(0.5),
         at(0.99),
         at(1.0)
@@ -406,6 +412,6 @@ fn report(site: &Site, sent: u64, played: &[Played]) -> bool {
         best["count"],
         best["mean_ns"].as_f64().unwrap_or_default() / 1e6
     );
-    let well = sum("misses") + sum("overruns") + lost == 0 && missing == 0;
-    well && recorded == sent && sum("blocks") > 0 && at(0.99) < LATE_MAX_MS
+    let has_no_loss = sum("misses") + sum("overruns") + lost == 0 && missing == 0;
+    has_no_loss && recorded == sent && sum("blocks") > 0 && at(0.99) < LATE_MAX_MS
 }

@@ -1,16 +1,15 @@
-//! What streams cost the server: 500 MB/s of them, half recorded and half played, on files in
-//! memory. Prints the processor time that they take, in all and by thread, as shares of one core, and
-//! beside it what it takes to copy as much between the same sockets and files and do nothing else: through
-//! one buffer, which stays in the processor's cache, and through as many as the streams have, which do not.
+//! The processor time of streams: 500 MB/s, half recorded and half played, on files in memory. Prints the processor
+//! time in all and by thread, as shares of one core. Compares it with plain copies between the same sockets and
+//! files: through one buffer, which stays in the processor's cache, and through as many buffers as the streams have,
+//! which do not.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench streams
 //! STREAMS_BENCH_SECONDS=10 ...
 //! ```
 //!
-//! What is played has been written before. Sources and sinks are unix sockets, as in the server, with a
-//! process of their own at the other end, whose time is not counted: each byte is copied twice, by the
-//! kernel, between socket, buffer and file.
+//! Played volumes have been written before. Sources and sinks are unix sockets, as in the server. The process at their
+//! other end is not measured. The kernel copies each byte twice, between socket, buffer and file.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
@@ -39,13 +38,13 @@ const RATE: BytesPerSecond = BytesPerSecond(25_000_000);
 const BLOCK: Bytes = Bytes::from_mib(1);
 const VOLUME: Bytes = Bytes::from_mib(64);
 const DISKS: usize = 3;
-/// Two for each disk of a stream, which is on all of them.
+/// Two for each disk of each stream. Every stream is on all disks.
 const BUFFERS: usize = 2 * DISKS * STREAMS as usize;
 
-/// The goal: a quarter of a core for 500 MB/s in and out.
+/// The goal: at most a quarter of a core for 500 MB/s in and out.
 const SHARE_MAX: f64 = 0.25;
 
-/// Set, with the socket as its value, in the process that is at the other end of the streams.
+/// Set to the path of the socket in the process at the other end of the streams.
 const PEER: &str = "STREAMS_BENCH_PEER";
 
 fn main() {
@@ -69,7 +68,7 @@ fn main() {
                 scope.spawn(move || run(stream, &connection, stop))
             })
             .collect();
-        // Buffers are filled and pages are touched in the first second.
+        // The first second fills buffers and touches pages.
         std::thread::sleep(Duration::from_secs(1));
         let (began, before, read) = (Instant::now(), cpu_by_thread(), read_bytes(&pool));
         std::thread::sleep(Duration::from_secs(seconds));
@@ -77,7 +76,7 @@ fn main() {
         let read = (read_bytes(&pool) - read) as f64 / elapsed / 1e6;
         stop.stop();
         report(elapsed, &before, &after, &plain);
-        println!("{read:.0} MB/s of it read from the disks");
+        println!("{read:.0} MB/s of that read from the disks");
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a session"))
@@ -98,7 +97,7 @@ fn run(stream: &Stream, connection: &UnixStream, stop: &Stop) -> engine::stream:
     .expect("a session to its end")
 }
 
-/// The process at the other end: it sends to whoever records, and takes from whoever plays.
+/// The process at the other end: it sends to recorders and receives from players.
 struct Peer {
     child: Child,
     listener: UnixListener,
@@ -106,7 +105,7 @@ struct Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -121,26 +120,26 @@ impl Peer {
         Self { child, listener }
     }
 
-    /// A connection on which the peer has been told what to do.
+    /// A connection on which the peer sends or receives.
     fn connection(&self, op: Op) -> UnixStream {
         let (mut connection, _) = self.listener.accept().expect("the peer connects");
-        let wish = if op == Op::Write { b"s" } else { b"t" };
-        connection.write_all(wish).expect("the peer listens");
+        let command = if op == Op::Write { b"s" } else { b"r" };
+        connection.write_all(command).expect("the peer reads");
         connection
     }
 }
 
-/// Connects as often as somebody accepts, until it is killed.
+/// Opens connections until it is killed, and sends or receives on each as commanded.
 fn be_peer(socket: &Path) {
     while let Ok(mut connection) = UnixStream::connect(socket) {
-        let mut wish = [0];
-        if connection.read_exact(&mut wish).is_err() {
+        let mut command = [0];
+        if connection.read_exact(&mut command).is_err() {
             return;
         }
         std::thread::spawn(move || {
             let mut block = block_of_bytes();
-            // To the end of the connection, whichever way it comes.
-            if wish == *b"s" {
+            // Until the connection ends.
+            if command == *b"s" {
                 while connection.write_all(&block).is_ok() {}
             } else {
                 while connection.read(&mut block).is_ok_and(|count| count > 0) {}
@@ -150,14 +149,11 @@ fn be_peer(socket: &Path) {
 }
 
 fn block_of_bytes() -> Vec<u8> {
-    (0..BLOCK.get() as u32)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect()
+    testkit::pattern(1, BLOCK.get() as usize)
 }
 
-/// The share of a core that it takes to copy as much through so many buffers in turn, as fast as it goes and
-/// nothing else: from a socket to a file, and from a file to a socket, the file being as long as all volumes
-/// together.
+/// The share of a core for copying as much as the streams do, at full speed through `buffers` buffers in turn: from a
+/// socket to a file, and from a file to a socket. The file is as long as all volumes together.
 fn plain_share(peer: &Peer, folder: &Path, buffers: usize) -> f64 {
     const BYTES: u64 = 2 * STREAMS * VOLUME.get();
     let path = folder.join("plain");
@@ -263,7 +259,7 @@ fn reserve(pool: &Pool, number: u64) -> Stream {
     pool.reserve(spec).expect("room for the stream")
 }
 
-/// Processor time of this process's threads so far, in seconds, by the thread's name.
+/// Processor time that the threads of this process have used, in seconds by name of the thread.
 fn cpu_by_thread() -> BTreeMap<String, f64> {
     let mut by_name = BTreeMap::new();
     for task in std::fs::read_dir("/proc/self/task")
@@ -306,14 +302,14 @@ fn report(
         println!("  {name:<16} {:6.2} %", share * 100.0);
     }
     println!(
-        "  {:<16} {:6.2} %, to be under {:.0} %",
+        "  {:<16} {:6.2} %, goal under {:.0} %",
         "all",
         sum * 100.0,
         SHARE_MAX * 100.0
     );
     for (name, plain) in ["one buffer", "as many buffers"].iter().zip(plain) {
         println!(
-            "  {name:<16} {:6.2} %: copying alone; ours is {:.2} of it",
+            "  {name:<16} {:6.2} %: copying alone; ours is {:.2} times that",
             plain * 100.0,
             sum / plain
         );

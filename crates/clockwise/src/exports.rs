@@ -1,14 +1,13 @@
-//! Volumes as block devices for others: the port between the protocols that export them and the pool.
+//! Volumes as block devices for other programs: the interface between the export protocols and the pool.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`nbd`] | a network block device server: every volume is an export |
 //! | [`fuse`] | a mounted file system: every volume is a file |
-//! | `requests` | what any of them needs of a volume: requests divided, their memory, order and errors |
+//! | `requests` | the part that all protocols share: requests in parts, their memory, order and errors |
 //!
-//! A protocol has its connections, and what is said on them. It implements [`Export`], and is known to the
-//! server by being in [`Exports::start`] and in [`users_of`]. Everything about a volume it leaves to
-//! `requests`.
+//! A protocol handles its connections and their messages. It implements [`Export`], and is listed in [`Exports::start`]
+//! and in [`users_of`]. All access to volumes goes through `requests`.
 
 pub mod fuse;
 pub mod nbd;
@@ -24,40 +23,39 @@ use crate::failure::Failure;
 
 pub use self::requests::volumes::{ExportReservation, Volumes};
 
-/// A protocol that exports the volumes of a pool, while it runs. Dropping it ends it at once, without
-/// waiting for requests in flight.
+/// A running protocol that exports the volumes of a pool. Dropping it ends the protocol at once, without waiting for
+/// requests in flight.
 pub trait Export: Send {
-    /// What the operator says about it.
+    /// Its configuration.
     type Config
     where
         Self: Sized;
 
-    /// Starts serving every volume of a pool, those included that are made later.
+    /// Starts serving every volume of a pool, also those that are made later.
     ///
     /// # Errors
-    /// When it cannot be reached where it is to be.
+    /// If an address or a mount point cannot be used, or the process lacks resources.
     fn start(volumes: Arc<Volumes>, config: &Self::Config) -> Result<Self, Failure>
     where
         Self: Sized;
 
-    /// Where it is reached, and what it has done.
+    /// Addresses and counters.
     fn status(&self) -> ExportStatus;
 
-    /// Takes no more clients and requests, answers those in flight as far as that is done `within` this
-    /// time, and ends.
+    /// Ends: refuses new clients and requests, and answers requests in flight for at most the time `within`.
     fn end(self: Box<Self>, within: Duration);
 }
 
-/// Where a protocol is reached, and what it has done since it was started.
+/// Addresses of a protocol, and its counters since its start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExportStatus {
-    /// Its section of the configuration.
+    /// Name of its section of the configuration.
     pub protocol: &'static str,
-    /// Where it is reached: paths and addresses.
+    /// Paths and addresses for clients.
     pub at: Vec<String>,
-    /// Its TCP address, if it has one, with the port that was taken.
+    /// Its TCP address with the actual port, if it has one.
     pub tcp: Option<SocketAddr>,
-    /// Clients that it has now: connections, or files that are open.
+    /// Present clients: connections or open files.
     pub clients: u64,
     /// Requests answered, errors included.
     pub requests: u64,
@@ -69,28 +67,28 @@ pub struct ExportStatus {
     pub written_bytes: u64,
 }
 
-/// Which protocols there are to be, and what all of them share.
+/// Configuration of all protocols.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExportsConfig {
-    /// How NBD is served, if it is to be.
+    /// NBD, if it is enabled.
     pub nbd: Option<nbd::NbdConfig>,
-    /// Where volumes are mounted as files, if they are to be.
+    /// The mount, if it is enabled.
     pub fuse: Option<fuse::FuseConfig>,
     /// Disk time reserved for exports.
     pub reservations: Vec<ExportReservation>,
 }
 
-/// The protocols that run.
+/// The running protocols.
 pub struct Exports {
     volumes: Arc<Volumes>,
     running: Mutex<Vec<Box<dyn Export>>>,
 }
 
 impl Exports {
-    /// Starts those that are configured.
+    /// Starts the configured protocols.
     ///
     /// # Errors
-    /// The first that cannot start; those before it have ended again.
+    /// The failure of the first that cannot start. Those before it have ended again.
     pub fn start(pool: &Arc<Pool>, config: &ExportsConfig) -> Result<Self, Failure> {
         let volumes = Volumes::new(Arc::clone(pool), &config.reservations);
         let mut running = Vec::new();
@@ -102,27 +100,27 @@ impl Exports {
         })
     }
 
-    /// Each one's state; none once they have ended.
+    /// The status of each protocol; empty after the end.
     #[must_use]
     pub fn status(&self) -> Vec<ExportStatus> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.iter().map(|export| export.status()).collect()
     }
 
-    /// The volumes that disk time is reserved for, by name, whether or not there are such.
+    /// Names of the volumes with reserved disk time, in order. A volume of that name need not exist.
     #[must_use]
     pub fn reserved(&self) -> Vec<String> {
         self.volumes.reserved()
     }
 
-    /// Ends all of them at the same time, each as [`Export::end`] says.
+    /// Ends all protocols at the same time. See [`Export::end`].
     pub fn end(&self, within: Duration) {
         let running =
             std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
         std::thread::scope(|scope| {
             for export in running {
                 let thread = std::thread::Builder::new().name("export-end".into());
-                // Where the host has no thread for it, the export is dropped, and so ends at once.
+                // If the host has no thread, the export is dropped, and so ends at once.
                 let _ = thread.spawn_scoped(scope, move || export.end(within));
             }
         });
@@ -140,17 +138,17 @@ fn add<E: Export + 'static>(
     Ok(())
 }
 
-/// Who uses a volume through its exports, in words, such as "2 NBD clients"; `None` if nobody does.
+/// Describes the users of a volume through exports, such as "2 NBD clients". Returns `None` if there are none.
 pub(crate) fn users_of(volume: &VolumeInfo) -> Option<String> {
-    let count = |user: &str| volume.users.iter().filter(|of| *of == user).count();
+    let count = |user: &str| volume.users.iter().filter(|other| *other == user).count();
     let nbd = match count(nbd::USER) {
         0 => None,
         1 => Some("1 NBD client".to_owned()),
         clients => Some(format!("{clients} NBD clients")),
     };
     let fuse = (count(fuse::USER) > 0).then(|| fuse::USER.to_owned());
-    let words = nbd.into_iter().chain(fuse);
-    words.reduce(|first, next| format!("{first} and {next}"))
+    let users = nbd.into_iter().chain(fuse);
+    users.reduce(|first, next| format!("{first} and {next}"))
 }
 
 impl std::fmt::Debug for Exports {

@@ -1,6 +1,7 @@
-//! A running server: pool, control API, data socket, block export; its beginning and its end.
+//! The server: start and shutdown of the pool, the control API, the data socket, exports, RTSP and HTTP.
 
 mod api;
+mod browsers;
 mod data;
 mod ending;
 mod health;
@@ -11,7 +12,6 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ending::Ending;
 use engine::pool::{OpenOptions, Pool};
 use engine::rt;
 use engine::status::Warning;
@@ -21,9 +21,13 @@ use media::camera::sources::Sources;
 use media::rtsp::access::{Access, REALM, UsersError};
 use media::rtsp::tls::TlsError;
 use peers::connection_limits::ConnectionLimits;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
+use self::ending::ShutdownStage;
+use self::health::{HealthEvent, ReportedHealth};
+use self::waits::ReportedWaits;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
@@ -33,16 +37,16 @@ use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
 use crate::wire::view::WarningView;
 
-/// How long clients have to end their requests when the server does.
+/// Time for requests in flight when the server ends.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often the health of the disks is looked at.
+/// Time between checks of the health of the disks.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often reservations are looked at that nobody has connected to.
+/// Time between checks for reservations that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Listens as [`socket::listen`] does, for tasks.
+/// [`socket::listen`] for tasks.
 fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure> {
     let (listener, file) = socket::listen(path, mode)?;
     let listener =
@@ -50,7 +54,7 @@ fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure>
     Ok((listener, file))
 }
 
-/// A server at work. Ending it is [`Server::close`]; dropping it leaves the disks as a crash would.
+/// A running server. [`Server::close`] ends it; dropping it leaves the disks as a crash would.
 pub struct Server {
     app: Arc<App>,
     rtsp: Option<media::Server>,
@@ -58,9 +62,9 @@ pub struct Server {
     retention: Retention,
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
-    /// Tells of disks until the pool is closed.
-    watching: tokio::task::JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+    /// Logs the health of the disks until the pool is closed.
+    watching: JoinHandle<()>,
     sockets: Vec<SocketFile>,
 }
 
@@ -68,28 +72,18 @@ impl Server {
     /// Opens the pool of `config` and serves it. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the disks are no pool, or a socket cannot be had.
+    /// If the disks hold no pool, or a service cannot start.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
         let opening = config.clone();
-        let disks = apart(move || disks::open(&opening, Absent::Refuse)).await?;
-        // The disks are this server's alone, so the socket is as well. Until there is something to serve, calls are
-        // answered that the pool is being opened; that ends with `ending` where there never is.
+        let disks = blocking(move || disks::open(&opening, Absent::Refuse)).await?;
+        // This server owns the disks, and so the socket. Until the pool is open, calls are answered with that state.
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (ending, ended) = watch::channel(false);
-        let served = Arc::new(OnceLock::new());
-        let answering = tokio::spawn(api::serve(
-            api,
-            {
-                let (served, opening) = (Arc::clone(&served), http::opening());
-                move |_| served.get().unwrap_or(&opening).clone()
-            },
-            None,
-            api::HEAD_WITHIN,
-            ended.clone(),
-        ));
+        let router = Arc::new(OnceLock::new());
+        let answering = serve_api(api, Arc::clone(&router), ended.clone());
         let options = config.open.clone();
-        let pool = apart(move || open_pool(disks, options)).await?;
+        let pool = blocking(move || open_pool(disks, options)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
             pool.warn(ignored.to_string());
         }
@@ -102,11 +96,10 @@ impl Server {
         ));
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
-        let browsers = match &config.http {
-            Some(http) => Some(listen_http(http.address).await?),
-            None => None,
-        };
-        let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
+        let browsers = browsers::listen(config).await?;
+        let http = browsers
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok());
         let own = rtsp
             .as_ref()
             .map(media::Server::addresses)
@@ -114,24 +107,17 @@ impl Server {
         let sources = start_sources(config, &archives, own)?;
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
-        let app = Arc::new(App::new(
-            pool,
-            archives,
-            sources,
-            absolute(&config.data),
-            exports,
-        ));
-        for WarningView { what, concerns } in app.status().warnings {
-            tracing::warn!("{}", Warning { what, concerns });
-        }
-        let _: &axum::Router = served.get_or_init(|| http::router(Arc::clone(&app)));
+        let data_path = absolute(&config.data);
+        let app = Arc::new(App::new(pool, archives, sources, data_path, exports));
+        log_warnings(&app);
+        let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
         let mut tasks = vec![
             answering,
             tokio::spawn(data::serve(
                 data_listener,
                 Arc::clone(&app.sessions),
-                data::Limits::of(descriptors),
+                data::Limits::new(descriptors),
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
@@ -139,38 +125,10 @@ impl Server {
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
         if let Some(listener) = browsers {
-            let router = http::files::router(Arc::clone(&app));
-            let origins = config.http.as_ref().and_then(|http| http.origins.as_ref());
-            let origins = origins.map(http::files::Origins::layer);
-            if access.is_none()
-                && let Some(address) = http.filter(|of| !of.ip().is_loopback())
-            {
-                tracing::warn!(%address, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
-            } else if access.is_none() && origins.is_some() {
-                tracing::warn!(
-                    "who opens a page of `allow_origin` on this host shows it all recordings: [rtsp] has no `users`"
-                );
-            }
-            let router = move |peer| {
-                let router = match (&access, peer) {
-                    (Some(access), Some(peer)) => {
-                        http::files::asking(router.clone(), Arc::clone(access), peer)
-                    }
-                    _ => router.clone(),
-                };
-                // Whose page asks is answered before who asks is: browsers do not say that with it.
-                match origins.clone() {
-                    Some(origins) => router.layer(origins),
-                    None => router,
-                }
-            };
-            tasks.push(tokio::spawn(api::serve(
-                listener,
-                router,
-                Some(ConnectionLimits::of(descriptors)),
-                api::HEAD_WITHIN,
-                ended,
-            )));
+            let limits = ConnectionLimits::of(descriptors);
+            tasks.push(browsers::serve(
+                listener, config, &app, access, limits, ended,
+            ));
         }
         Ok(Self {
             app,
@@ -185,47 +143,46 @@ impl Server {
         })
     }
 
-    /// The state that the API works on.
+    /// The state of the API.
     #[must_use]
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }
 
-    /// The TCP address of the block export, with the port that was taken.
+    /// The TCP address of the block export with the actual port.
     #[must_use]
     pub fn nbd_tcp(&self) -> Option<std::net::SocketAddr> {
         let exports = self.app.exports.status();
         exports.iter().find_map(|export| export.tcp)
     }
 
-    /// Where RTSP is served, with the port that was taken.
+    /// The address of RTSP with the actual port.
     #[must_use]
     pub fn rtsp(&self) -> Option<std::net::SocketAddr> {
         self.rtsp.as_ref().and_then(media::Server::address)
     }
 
-    /// The same for RTSP by TLS.
+    /// The address of RTSP over TLS with the actual port.
     #[must_use]
     pub fn rtsps(&self) -> Option<std::net::SocketAddr> {
         self.rtsp.as_ref().and_then(media::Server::tls_address)
     }
 
-    /// Where recordings are served to browsers, with the port that was taken.
+    /// The address of HTTP for browsers with the actual port.
     #[must_use]
     pub fn http(&self) -> Option<std::net::SocketAddr> {
         self.http
     }
 
-    /// Waits until it is found that another server has opened the pool; how that shows. This one is to be
-    /// closed then.
+    /// Waits until another server has opened the pool. Returns the evidence. The caller then closes this server.
     pub async fn taken_over(&self) -> String {
-        ownership::found(self.taken_over.clone()).await
+        ownership::taken_over(self.taken_over.clone()).await
     }
 
-    /// Ends it: no new calls, streams and exports end, everything acknowledged is made durable.
+    /// Ends the server: refuses new calls, ends streams and exports, and makes everything acknowledged durable.
     ///
     /// # Errors
-    /// When something could not be made durable.
+    /// If something could not be made durable.
     pub async fn close(self) -> Result<(), Failure> {
         let Self {
             app,
@@ -240,24 +197,24 @@ impl Server {
         } = self;
         drop(sockets);
         ending.send_replace(true);
-        let stage = Ending::default();
-        let telling = tokio::spawn(stage.clone().tell(Arc::clone(&app.pool)));
+        let stage = ShutdownStage::default();
+        let logging = tokio::spawn(stage.clone().log(Arc::clone(&app.pool)));
         let closing = Arc::clone(&app);
         let closed = tokio::task::spawn_blocking(move || {
-            stage.waits_for("streams to end");
+            stage.set("streams to end");
             closing.close();
-            stage.waits_for("cameras and their recordings to be closed");
+            stage.set("cameras and recordings to close");
             closing.sources.close();
-            // Its recordings are closed then.
+            // Dropping it closes its recordings.
             drop(rtsp);
             drop(retention);
-            stage.waits_for("requests of block exports");
+            stage.set("requests of block exports");
             closing.exports.end(SHUTDOWN_WITHIN);
-            stage.waits_for("what was written to be durable");
+            stage.set("written data to become durable");
             closing.pool.close()
         })
         .await;
-        telling.abort();
+        logging.abort();
         watching.abort();
         let closed =
             closed.map_err(|error| Failure::bug(format!("ending the pool failed: {error}")))?;
@@ -284,8 +241,8 @@ fn absolute(path: &Path) -> String {
         .to_string()
 }
 
-/// Does work of opening where it may wait.
-async fn apart<T: Send + 'static>(
+/// Runs blocking work of opening the pool on a thread for it.
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work)
@@ -293,7 +250,6 @@ async fn apart<T: Send + 'static>(
         .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))?
 }
 
-/// Opens the pool that is on these disks.
 fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {
     if options.realtime {
         options.denied = rt::lock_process_memory();
@@ -301,9 +257,16 @@ fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, F
     Pool::open(opened.memory, opened.disks, options).map_err(pool_failure)
 }
 
-/// The failure of a pool that could not be made, opened or checked.
+/// Converts an error of making, opening or checking a pool.
 pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
     crate::wire::Problem::from(error).into_failure()
+}
+
+/// Logs the warnings that the status shows after the start.
+fn log_warnings(app: &App) {
+    for WarningView { what, concerns } in app.status().warnings {
+        tracing::warn!("{}", Warning { what, concerns });
+    }
 }
 
 fn start_sources(
@@ -313,11 +276,11 @@ fn start_sources(
 ) -> Result<Sources, Failure> {
     Sources::start(Arc::clone(archives), config.sources.clone(), own).map_err(|error| {
         Failure::failed(error.to_string())
-            .help("mend that file, or name another under [rtsp] as `sources`")
+            .help("correct that file, or name another as `sources` in [rtsp]")
     })
 }
 
-/// Who may see and record what, over RTSP and HTTP, if somebody is asked.
+/// Opens the access rules of RTSP and HTTP, if there are any.
 fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
     let is_served = config.rtsp.is_some() || config.http.is_some();
     let access = config.access.as_ref().filter(|_| is_served);
@@ -326,10 +289,10 @@ fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
         let failed = Failure::failed(error.to_string());
         match error {
             UsersError::Open(path, _) => {
-                failed.help(format!("let its owner alone read it: chmod 600 {}", path.display()))
+                failed.help(format!("make it readable by its owner only: chmod 600 {}", path.display()))
             }
             _ => failed.help(format!(
-                "`htdigest -c FILE {REALM} NAME` makes such a file, of this server's user alone; name it in [rtsp] as `users`"
+                "make the file with `htdigest -c FILE {REALM} NAME` as this server's user, and name it as `users` in [rtsp]"
             )),
         }
     })?;
@@ -356,28 +319,32 @@ fn start_rtsp(
         let failed = Failure::failed(error.to_string());
         match error {
             media::StartError::Tls(TlsError::Open(path, _)) => {
-                failed.help(format!("keep it from others: chmod o= {}", path.display()))
+                failed.help(format!("make it inaccessible to others: chmod o= {}", path.display()))
             }
             media::StartError::Tls(_) => failed.help(
-                "name a certificate and its key, as PEM, under [rtsp] as `certificate` and `key`",
+                "name a certificate and its key in PEM format as `certificate` and `key` in [rtsp]",
             ),
             _ => failed.help(
-                "name another address under [rtsp], end what uses it, or see that it may be used",
+                "name another address under [rtsp], end the program that uses it, or permit its use",
             ),
         }
     })
 }
 
-async fn listen_http(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        Failure::failed(format!("cannot listen at {address} for HTTP: {error}"))
-            .help("name another address under [http], end what uses it, or see that it may be used")
-    })
+/// Answers calls of the control API, with the state "opening" until `router` is set.
+fn serve_api(
+    listener: UnixListener,
+    router: Arc<OnceLock<axum::Router>>,
+    ended: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let opening = http::opening();
+    let router = move |_| router.get().unwrap_or(&opening).clone();
+    tokio::spawn(api::serve(listener, router, None, api::HEAD_WITHIN, ended))
 }
 
 /// Resolves when the server ends.
 async fn end_of(mut ended: watch::Receiver<bool>) {
-    // A sender that is gone is an end as well.
+    // A dropped sender means the end too.
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
@@ -388,33 +355,33 @@ async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
             _ = ticks.tick() => {}
             () = end_of(ended.clone()) => return,
         }
-        let looking = Arc::clone(&app);
-        let looked = tokio::task::spawn_blocking(move || looking.sessions.expire());
-        if looked.await.is_err() {
-            tracing::error!("looking for expired reservations failed");
+        let sessions = Arc::clone(&app.sessions);
+        let checked = tokio::task::spawn_blocking(move || sessions.expire());
+        if checked.await.is_err() {
+            tracing::error!("the check for expired reservations failed");
         }
     }
 }
 
-/// Tells of what becomes of the disks, and of the flushes that wait for one.
+/// Logs changes of the health of the disks, and flushes that wait for one.
 async fn watch_disks(pool: Arc<Pool>) {
     let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
-    let (mut health, mut waits) = (health::Told::default(), waits::Told::default());
+    let (mut health, mut waits) = (ReportedHealth::default(), ReportedWaits::default());
     loop {
         ticks.tick().await;
-        let looking = Arc::clone(&pool);
-        let looked = tokio::task::spawn_blocking(move || (looking.health(), looking.waits()));
-        let Ok((of_disks, of_flushes)) = looked.await else {
-            tracing::error!("looking at the disks failed");
+        let checked = Arc::clone(&pool);
+        let checked = tokio::task::spawn_blocking(move || (checked.health(), checked.waits()));
+        let Ok((new_health, new_waits)) = checked.await else {
+            tracing::error!("the check of the disks failed");
             continue;
         };
         let now = std::time::Instant::now();
         health
-            .news(of_disks, now)
+            .update(new_health, now)
             .iter()
-            .for_each(health::News::log);
+            .for_each(HealthEvent::log);
         waits
-            .news(&of_flushes)
+            .update(&new_waits)
             .for_each(|wait| tracing::warn!("{wait}"));
     }
 }

@@ -1,13 +1,11 @@
-//! Stream sessions: a reservation, the byte stream that goes with it, and what became of its blocks.
+//! Stream sessions: a reservation, its byte stream, and the report about its blocks.
 //!
-//! A session is *reserved* through the control API, which answers with a token. Whoever connects to
-//! the data socket and sends the token (see [`data`]) becomes its byte stream: a thread of its own
-//! moves blocks straight between that socket and the pool's buffers, at the stream's pace. When it
-//! *ends*, the reservation is given back at once, while the report stays until it is fetched and
-//! deleted, or is among the oldest of too many.
+//! A client *reserves* a session through the control API, which returns a token. It then connects to the data socket
+//! and sends the token (see [`data`]). That connection is the byte stream: a thread of its own moves blocks directly
+//! between the socket and the pool's buffers, at the rate of the stream. When the session *ends*, the reservation is
+//! freed at once. The report stays until it is deleted, or until too many newer sessions have ended.
 //!
-//! A reservation that nobody connects to expires, so that a client that died between the two steps
-//! holds no bandwidth.
+//! A reservation without a connection expires, so that a client that dies between the two steps holds no bandwidth.
 
 mod account;
 mod blocks;
@@ -20,6 +18,6 @@ mod registry;
 pub use account::Session;
 pub use registry::{RESERVATION_WAIT, SessionError, SessionKey, Sessions};
 
-/// Blocks whose own account a session keeps. At a block a second this is the last nine hours; in
-/// memory it is 4 MiB at most.
+/// The most blocks in the report of a session, the latest ones. At a block a second these are nine hours. They take at
+/// most 4 MiB of memory.
 pub const BLOCKS_KEPT_MAX: usize = 32_768;

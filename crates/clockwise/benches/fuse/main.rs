@@ -1,69 +1,103 @@
-//! A volume as a file by the server's own mount, against the same server by NBD through `nbdfuse`, and against
-//! `bindfs`, a plain file system that passes requests through to a file in memory. All are driven by fio with
-//! direct I/O. Rounds alternate between them; figures are medians of rounds, ratios the medians of each round's
-//! ratio to the better of the two others, with the least and the greatest. Processor time is that of all
-//! processes that serve.
+//! A volume as a file of the server's own mount, against the NBD export of the same server through `nbdfuse`, and
+//! against `bindfs`, a file system that passes requests through to a file in memory. Direct I/O.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench fuse
 //! FUSE_BENCH_ROUNDS=9 FUSE_BENCH_SECONDS=2 ...
 //! ```
 //!
-//! The table goes to standard output, the same as JSON to `target/bench/fuse.json`.
+//! The table goes to standard output, the same as JSON to `target/bench/fuse.json`. See [`comparison`].
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../support/disk.rs"]
-mod disk;
-#[path = "../nbd/measure.rs"]
-mod measure;
-#[path = "../nbd/ours.rs"]
-mod ours;
-mod peer;
-#[path = "../nbd/report.rs"]
-mod report;
+#[path = "../support/comparison.rs"]
+mod comparison;
 
 use std::path::Path;
+use std::process::Command;
 
-use measure::{JOBS, measure};
-use peer::{Peer, SERVE, SERVE_AS, SERVERS, start};
-use sched::units::Bytes;
+use comparison::{
+    Candidate, Comparison, OwnServer, Role, Running, SIZE, VOLUME, socket_of, start_own,
+    wait_until_ready, write_file,
+};
 
-/// The size of the file that is worked on.
-const SIZE: Bytes = Bytes::from_mib(512);
+const NBDFUSE: &str = "nbdfuse";
+const BINDFS: &str = "bindfs";
+
+const CANDIDATES: [Candidate; 3] = [
+    Candidate {
+        name: "clockwise",
+        own: Some(OwnServer::Mounted),
+        role: Role::Subject,
+    },
+    Candidate {
+        name: NBDFUSE,
+        own: Some(OwnServer::Idle),
+        role: Role::Peer,
+    },
+    Candidate {
+        name: BINDFS,
+        own: None,
+        role: Role::Peer,
+    },
+];
 
 fn main() {
-    if let Some(folder) = std::env::var_os(SERVE) {
-        let name = std::env::var(SERVE_AS).expect("which server to be");
-        ours::serve(&name, Path::new(&folder));
-        return;
-    }
-    let number = |name: &str, default: usize| {
-        std::env::var(name).map_or(default, |text| text.parse().expect(name))
+    let comparison = Comparison {
+        name: "fuse",
+        candidates: &CANDIDATES,
+        rounds: 5,
+        start,
     };
-    let (rounds, seconds) = (
-        number("FUSE_BENCH_ROUNDS", 5),
-        number("FUSE_BENCH_SECONDS", 2),
-    );
-    let tools = ["fio", "nbdfuse", "bindfs", "umount"];
-    if !tools.iter().all(|tool| testkit::skip::have(tool)) || !testkit::skip::is_root("mounting") {
+    if comparison.serve() {
         return;
     }
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let peers: Vec<Peer> = SERVERS
-        .iter()
-        .map(|name| start(name, folder.path()))
-        .collect();
-    let mut results = Vec::new();
-    for job in JOBS {
-        let mut samples = vec![Vec::new(); peers.len()];
-        for round in 0..rounds {
-            for turn in 0..peers.len() {
-                let index = (turn + round) % peers.len();
-                samples[index].push(measure(&peers[index], job, seconds, folder.path()));
-            }
-        }
-        results.push((job, samples));
+    let tools = ["fio", NBDFUSE, BINDFS, "umount"];
+    if tools.iter().all(|tool| testkit::skip::have(tool)) && testkit::skip::is_root("mounting") {
+        comparison.run();
     }
-    report::report(&SERVERS, &results, "fuse.json");
+}
+
+fn start(candidate: &Candidate, folder: &Path) -> Running {
+    let name = candidate.name;
+    let mount = folder.join(format!("{name}.mount"));
+    std::fs::create_dir(&mount).expect("a mount point");
+    let file = mount.join(VOLUME);
+    let mut running = Running {
+        processes: Vec::new(),
+        mount: Some(mount.clone()),
+        target: vec![
+            "--ioengine=libaio".to_owned(),
+            "--direct=1".to_owned(),
+            format!("--filename={}", file.display()),
+        ],
+    };
+    if candidate.own.is_some() {
+        running.processes.push(start_own(candidate, folder));
+    }
+    match name {
+        BINDFS => {
+            let source = folder.join("source");
+            std::fs::create_dir(&source).expect("a folder in memory");
+            write_file(&source.join(VOLUME));
+            let mut bindfs = Command::new(BINDFS);
+            bindfs
+                .args(["-f", "--multithreaded"])
+                .arg(source)
+                .arg(mount);
+            running.processes.push(bindfs.spawn().expect(name));
+        }
+        NBDFUSE => {
+            let socket = socket_of(name, folder);
+            let uri = format!("nbd+unix:///{VOLUME}?socket={}", socket.display());
+            let mut nbdfuse = Command::new(NBDFUSE);
+            nbdfuse.arg(&file).arg(uri);
+            running.processes.push(nbdfuse.spawn().expect(name));
+        }
+        _ => {}
+    }
+    wait_until_ready(name, || {
+        std::fs::metadata(&file).is_ok_and(|file| file.len() == SIZE.0)
+    });
+    running
 }

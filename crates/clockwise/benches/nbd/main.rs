@@ -1,77 +1,98 @@
-//! The NBD export against `nbdkit file` and `qemu-nbd`, each a process of its own in front of a file
-//! in memory, all driven by fio: requests a second, bandwidth, and the server's processor time for
-//! a request. Rounds alternate between the servers; figures are medians of rounds, ratios the
-//! medians of each round's ratio to the better of the two others, with the least and the greatest.
-//! The export is measured twice: as it is, and with a stream open on the disk, which is then not
-//! lent to connections.
+//! The NBD export against `nbdkit file` and `qemu-nbd` in front of a file in memory: requests a second, bandwidth, and
+//! processor time for a request. The export is measured twice: idle otherwise, and beside a stream on the same disk,
+//! with which connections cannot use the disk directly.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench nbd
 //! NBD_BENCH_ROUNDS=9 NBD_BENCH_SECONDS=2 NBD_BENCH_SERVERS=clockwise NBD_BENCH_JOBS=randread ...
 //! ```
 //!
-//! The table goes to standard output, the same as JSON to `target/bench/nbd.json`.
+//! The table goes to standard output, the same as JSON to `target/bench/nbd.json`. See [`comparison`].
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../support/disk.rs"]
-mod disk;
-mod measure;
-mod ours;
-mod peer;
-mod report;
+#[path = "../support/comparison.rs"]
+mod comparison;
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use measure::{JOBS, measure};
-use peer::{Peer, SERVE, SERVE_AS, SERVERS, start};
-use sched::units::Bytes;
+use comparison::{
+    Candidate, Comparison, OwnServer, Role, Running, VOLUME, socket_of, start_own,
+    wait_until_ready, write_file,
+};
 
-/// The size of the export that is worked on.
-const SIZE: Bytes = Bytes::from_mib(512);
+const NBDKIT: &str = "nbdkit";
+const QEMU_NBD: &str = "qemu-nbd";
+
+const CANDIDATES: [Candidate; 4] = [
+    Candidate {
+        name: "clockwise",
+        own: Some(OwnServer::Idle),
+        role: Role::Subject,
+    },
+    Candidate {
+        name: "clockwise-stream",
+        own: Some(OwnServer::BesideStream),
+        role: Role::Subject,
+    },
+    Candidate {
+        name: NBDKIT,
+        own: None,
+        role: Role::Peer,
+    },
+    Candidate {
+        name: QEMU_NBD,
+        own: None,
+        role: Role::Peer,
+    },
+];
 
 fn main() {
-    if let Some(folder) = std::env::var_os(SERVE) {
-        let name = std::env::var(SERVE_AS).expect("which server to be");
-        ours::serve(&name, Path::new(&folder));
+    let comparison = Comparison {
+        name: "nbd",
+        candidates: &CANDIDATES,
+        rounds: 9,
+        start,
+    };
+    if comparison.serve() {
         return;
     }
-    let number = |name: &str, default: usize| {
-        std::env::var(name).map_or(default, |text| text.parse().expect(name))
-    };
-    let (rounds, seconds) = (
-        number("NBD_BENCH_ROUNDS", 9),
-        number("NBD_BENCH_SECONDS", 2),
-    );
-    let chosen = |name: &str, item: &str| {
-        std::env::var(name).map_or(true, |list| list.split(',').any(|word| word == item))
-    };
-    let tools = ["fio", "nbdkit", "qemu-nbd"];
-    if !tools.iter().all(|tool| testkit::skip::have(tool)) {
-        return;
+    let tools = ["fio", NBDKIT, QEMU_NBD];
+    if tools.iter().all(|tool| testkit::skip::have(tool)) {
+        comparison.run();
     }
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let names: Vec<&str> = SERVERS
-        .into_iter()
-        .filter(|name| chosen("NBD_BENCH_SERVERS", name))
-        .collect();
-    let peers: Vec<Peer> = names
-        .iter()
-        .map(|name| start(name, folder.path()))
-        .collect();
-    let mut results = Vec::new();
-    for job in JOBS
-        .into_iter()
-        .filter(|job| chosen("NBD_BENCH_JOBS", job.rw))
-    {
-        let mut samples = vec![Vec::new(); peers.len()];
-        for round in 0..rounds {
-            for turn in 0..peers.len() {
-                let index = (turn + round) % peers.len();
-                samples[index].push(measure(&peers[index], job, seconds, folder.path()));
-            }
+}
+
+fn start(candidate: &Candidate, folder: &Path) -> Running {
+    let name = candidate.name;
+    let socket = socket_of(name, folder);
+    let (process, export) = if candidate.own.is_some() {
+        (start_own(candidate, folder), VOLUME)
+    } else {
+        let file = folder.join(format!("{name}.img"));
+        write_file(&file);
+        let mut command = Command::new(name);
+        if name == NBDKIT {
+            command.args(["-f", "-U"]).arg(&socket).arg("file");
+        } else {
+            command
+                .args(["-f", "raw", "-t", "--cache=writeback", "-k"])
+                .arg(&socket);
         }
-        results.push((job, samples));
-    }
-    report::report(&names, &results, "nbd.json");
+        command
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        (command.spawn().expect(name), "")
+    };
+    let uri = format!("nbd+unix:///{export}?socket={}", socket.display());
+    let running = Running {
+        processes: vec![process],
+        mount: None,
+        target: vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
+    };
+    wait_until_ready(name, || UnixStream::connect(&socket).is_ok());
+    running
 }

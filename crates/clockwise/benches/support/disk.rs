@@ -9,17 +9,17 @@ use engine::pool::PoolDisk;
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 
-/// A file in memory, of which more is known than the cautious profile of a file says: so many requests at a
-/// time, each of which takes no longer than `overhead_us` and the transfer at 500 MB/s.
+/// A file in memory. Its profile is less cautious than that of an unknown file: `outstanding` requests at a time,
+/// each of which takes `overhead_us` and the transfer at 500 MB/s.
 pub(crate) fn in_memory(
     path: &Path,
     memory: &Memory,
     outstanding: u32,
     overhead_us: u64,
 ) -> PoolDisk {
-    // A place for each, and for the metadata of a pool.
-    let places = outstanding.max(4) as usize;
-    let disk = UringDisk::open(path, memory, places).expect("the file");
+    // The metadata of a pool needs some too.
+    let entries = outstanding.max(4) as usize;
+    let disk = UringDisk::open(path, memory, entries).expect("the file");
     let spec = ProfileSpec {
         name: "memory".into(),
         kind: DriveKind::File,

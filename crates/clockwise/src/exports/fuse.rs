@@ -1,24 +1,24 @@
-//! Every volume of the pool as a file of a mounted file system (FUSE).
+//! A mounted file system (FUSE): every volume of the pool is a file.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`Mount`] | the mount, its threads, and their end |
-//! | `mount_point` | where it may be mounted, and unmounting |
-//! | `filesystem` | what the kernel asks |
-//! | `files` | names and numbers of files, and those that are open |
-//! | `lane` | requests of one thread to one volume |
-//! | `completer` | a thread that answers what the disks complete |
+//! | `mount_point` | checks of the mount point, and unmounting |
+//! | `filesystem` | the kernel's requests |
+//! | `files` | inode numbers, and files that are open |
+//! | `volume_queue` | requests of one thread to one volume |
+//! | `completer` | a thread that answers completions |
 //!
-//! The threads of crate `fuser` read the kernel's requests and hand them to the pool; they wait for
-//! nothing but memory. Disks that complete at once are answered by the same thread, others by a completer
-//! each. There is one copy each way between the crate's buffer and the pool's for a write, and none for a
-//! read, whose answer is written from the pool's buffer.
+//! The threads of crate `fuser` read the kernel's requests and submit them to the pool. They wait only for memory. The
+//! same thread answers for disks that complete at once, and a completer for each thread answers for the others. A write
+//! is copied once, from the buffer of that crate to one of the pool. A read is not copied: its reply is sent from the
+//! pool's buffer.
 
 mod completer;
 mod files;
 mod filesystem;
-mod lane;
 mod mount_point;
+mod volume_queue;
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -39,26 +39,26 @@ use super::requests::volumes::{Opener, Volumes};
 use super::{Export, ExportStatus};
 use crate::failure::Failure;
 
-/// A user of a volume, as the pool tells it.
+/// The name of the mount in the pool's list of users of a volume.
 pub(crate) const USER: &str = "the FUSE mount";
 
 const OPENER: Opener = Opener {
     user: USER,
-    what: "a file that is open",
+    memory_owner: "an open file",
 };
 
-/// The most threads unless the operator says otherwise; beyond, disks are what limits.
+/// The most threads by default. With more threads the disks are the limit.
 const THREADS_MAX_DEFAULT: usize = 4;
 
-/// How long threads may take to see that the mount is gone. They do at once, where this user may end it.
+/// Time for the threads to notice the end of the mount. They notice it at once if this user may end the connection.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where volumes are to be files.
+/// Configuration of the mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FuseConfig {
-    /// An empty folder.
+    /// The mount point, an empty directory.
     pub mount: PathBuf,
-    /// The threads that take requests; `None` is one for each processor, at most four.
+    /// Number of threads that take requests; `None` is one for each processor, at most four.
     pub threads: Option<usize>,
 }
 
@@ -67,18 +67,18 @@ pub struct FuseConfig {
 struct Shared {
     volumes: Arc<Volumes>,
     at: PathBuf,
-    /// The number of the mount's device, by which the kernel knows the connection, once it is mounted.
+    /// The minor number of the mount's device, which names the kernel's connection. Set once it is mounted.
     device: OnceLock<u32>,
     files: Files,
     counters: Counters,
     completers: Vec<Arc<Completer>>,
-    /// No more requests are taken.
+    /// New requests are refused.
     is_draining: AtomicBool,
-    /// Nothing is waited for any more.
+    /// Threads no longer wait for memory or slots.
     is_stopped: AtomicBool,
 }
 
-/// The volumes of a pool, mounted.
+/// The mounted volumes of a pool.
 #[derive(Debug)]
 pub struct Mount {
     shared: Arc<Shared>,
@@ -95,8 +95,8 @@ impl Export for Mount {
         let at = mount_point::prepare(&config.mount)?;
         Self::start_at(volumes, &at, config.threads).map_err(|error| {
             Failure::failed(format!("cannot mount at {}: {error}", at.display())).help(
-                "see that /dev/fuse is there (`modprobe fuse`), and start the server as root, or install fusermount3 \
-                 (package fuse3)",
+                "load the kernel module (`modprobe fuse` makes /dev/fuse), and start the server as root or install \
+                 fusermount3 (package fuse3)",
             )
         })
     }
@@ -128,8 +128,8 @@ impl Export for Mount {
                     mount = %self.shared.at.display(),
                     open = self.shared.files.open_count(),
                     %error,
-                    "volumes are still in use through their mount, such as by a loop device: what they are asked from \
-                     here on fails, and the mount is detached"
+                    "volumes are still in use through their mount, such as by a loop device: further requests fail, and \
+                     the mount is detached"
                 ),
             }
         }
@@ -157,7 +157,7 @@ impl Mount {
             is_stopped: AtomicBool::new(false),
         });
         let (alive, session) = mpsc::channel();
-        // From here on a failure drops the mount, which ends the threads that have been started.
+        // A failure below drops the mount, which ends the threads that have been started.
         let mut mount = Self {
             shared,
             is_unmounted: false,
@@ -174,15 +174,15 @@ impl Mount {
         let files = VolumesAsFiles::new(Arc::clone(&mount.shared), alive);
         let session = Session::new(files, at, &options(count))?;
         let device = mount_point::device(at);
-        let device =
-            device.ok_or_else(|| io::Error::other("it is not in the kernel's table of mounts"))?;
+        let device = device
+            .ok_or_else(|| io::Error::other("the mount is not in the kernel's table of mounts"))?;
         mount.shared.device.get_or_init(|| device);
-        // Dropped, it would unmount whatever is at the path by then.
+        // Dropping it would unmount any later mount at this path.
         let _never_dropped = ManuallyDrop::new(session.spawn()?);
         Ok(mount)
     }
 
-    /// The device, while the kernel's requests are taken.
+    /// The device, while the threads take the kernel's requests.
     fn device(&self) -> Option<u32> {
         let is_over = self.session.try_recv() == Err(TryRecvError::Disconnected);
         self.shared.device.get().copied().filter(|_| !is_over)
@@ -190,7 +190,7 @@ impl Mount {
 }
 
 impl Shared {
-    /// No thread takes requests any more.
+    /// Handles the end of the session, after which no thread takes requests.
     fn session_ended(&self) {
         let Some(device) = self.device.get() else {
             return;
@@ -198,12 +198,12 @@ impl Shared {
         if !self.is_draining.load(Ordering::Acquire) {
             tracing::warn!(
                 mount = %self.at.display(),
-                "volumes are no longer files: somebody has unmounted them or ended their connection; starting the server \
-                 again mounts them"
+                "volumes are no longer files: another process has unmounted them or ended their connection; restart the \
+                 server to mount them again"
             );
         }
         self.files.stop();
-        mount_point::clear(&self.at, *device);
+        mount_point::detach_dead(&self.at, *device);
     }
 }
 
@@ -213,15 +213,18 @@ impl Drop for Mount {
         self.shared.is_stopped.store(true, Ordering::Release);
         let device = self.device();
         if let Some(device) = device.filter(|_| !self.is_unmounted) {
-            mount_point::give_up(&self.shared.at, device);
+            mount_point::force_unmount(&self.shared.at, device);
         }
         self.shared.files.stop();
-        self.shared.completers.iter().for_each(|of| of.stop());
+        self.shared
+            .completers
+            .iter()
+            .for_each(|completer| completer.stop());
         for thread in self.completers.drain(..) {
             // A panic of a thread has been reported by the panic hook.
             let _ = thread.join();
         }
-        // Where this user may not end the kernel's connection, its threads end with the process.
+        // If this user may not end the kernel's connection, its threads end with the process.
         if device.is_some() {
             let _ = self.session.recv_timeout(ENDED_WITHIN);
         }

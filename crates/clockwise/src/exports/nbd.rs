@@ -1,20 +1,19 @@
-//! Every volume of the pool as an export of a network block device (NBD) server.
+//! A network block device (NBD) server: every volume of the pool is an export.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`proto`] | the bytes of the protocol: pure functions, no I/O |
+//! | [`proto`] | the wire format: pure functions, no I/O |
 //! | [`negotiate`] | the handshake as a pure state machine: bytes in, bytes out |
-//! | [`config`] | what the operator decides, and what the server reports |
-//! | [`server`] | listeners, threads, and their end |
+//! | [`config`] | configuration and status |
+//! | [`server`] | listeners, threads, and shutdown |
 //! | `worker` | a thread that serves connections |
-//! | `connection` | one connection: first `handshake`, then `session` |
+//! | `connection` | a connection: first `handshake`, then `session` |
 //! | `exports` | the pool's volumes as exports |
-//! | `logged` | what the log says of connections |
-//! | `input`, `ahead` | bytes without a request, writes received together |
+//! | `input` | bytes that have been received and not parsed |
+//! | `stats`, `log_lines` | counters, and log lines about connections |
 //!
-//! The protocol is the fixed newstyle one of the NBD project's `doc/proto.md`, without TLS.
+//! The protocol is the fixed newstyle variant of the NBD project's `doc/proto.md`, without TLS.
 
-mod ahead;
 pub mod config;
 mod connection;
 mod exports;
@@ -22,8 +21,7 @@ mod exports;
 pub mod fuzzing;
 mod handshake;
 mod input;
-mod linger;
-mod logged;
+mod log_lines;
 pub mod negotiate;
 pub mod proto;
 pub mod server;

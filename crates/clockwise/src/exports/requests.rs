@@ -1,35 +1,35 @@
-//! What an export needs of a volume, whatever its protocol: requests on their way to the pool and back.
+//! Requests to a volume on their way to the pool and back, for every export protocol.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `volumes` | the pool's volumes, and opening one with a client of the pool |
-//! | `parts` | long requests divided, and the memory of each part |
-//! | `pending` | requests without an answer |
-//! | `spare` | buffers kept for the next request |
-//! | `counters` | what was done |
-//! | `failed` | errors as numbers that clients know |
+//! | `transfer` | reads and writes divided into parts, and the memory of each part |
+//! | `pending` | requests that have no reply yet |
+//! | `spare_buffers` | buffers kept for the next request |
+//! | `counters` | counts of requests and bytes |
+//! | `errno` | errors as numbers of the protocols |
 //!
-//! [`Requests`] are those of one client of one volume. They are handed to the pool as they come, and
-//! complete in any order. A protocol that reads a request calls [`insert`](Requests::insert), then
-//! [`command`](Requests::command), or [`transfer`](Requests::transfer) and for each part
-//! [`memory_for`](Requests::memory_for) and [`submit_part`](Requests::submit_part). Whenever a part is
-//! [`completed`](Requests::completed) it asks whether the request [is done](Requests::is_done), answers it
-//! as its protocol does, and [removes](Requests::remove) it.
+//! [`Requests`] holds the requests of one client to one volume. They go to the pool as they arrive and complete in any
+//! order. A protocol that has read a request calls [`insert`](Requests::insert). A request without data then goes to
+//! [`submit_command`](Requests::submit_command). A request with data goes to
+//! [`begin_transfer`](Requests::begin_transfer), and each of its parts to
+//! [`allocate_part`](Requests::allocate_part) and [`submit_part`](Requests::submit_part). After each
+//! [`poll_completion`](Requests::poll_completion) the protocol calls [`try_complete`](Requests::try_complete). Once
+//! that returns true, it sends the reply and calls [`remove`](Requests::remove).
 //!
 //! # Memory
-//! A request gets its memory from the client's own account before it goes to the disks. Where there is
-//! none at the moment the protocol takes no more requests until there is, so that its client feels it as
-//! a slow server.
+//! A request gets its memory from the client's own account before it goes to the disks. While there is none, the
+//! protocol takes no more requests, so that its client experiences a slow server.
 //!
 //! # Durability
-//! A forced write is one durable write, or, in several parts, writes with a flush after them. A flush
-//! covers every write that the pool has completed before it, whichever client it came from.
+//! A write with [`Durability::BeforeReply`] is one durable write, or, in several parts, plain writes with a flush after
+//! them. A flush covers every write that the pool has completed before it, from all clients.
 
 pub(super) mod counters;
-mod failed;
-pub(super) mod parts;
+mod errno;
 pub(super) mod pending;
-pub(super) mod spare;
+pub(super) mod spare_buffers;
+pub(super) mod transfer;
 pub(super) mod volumes;
 
 use std::sync::Arc;
@@ -39,38 +39,47 @@ use engine::pool::Volume;
 use engine::volume_io::{Client, SubmitError, VolumeOp, VolumeRequest};
 use sched::units::{Bytes, Time};
 
-use self::counters::Turn;
-use self::parts::{AT_ONCE_PART_BYTES, PART_BYTES};
-use self::pending::{Pending, PendingId, PendingTable};
-use self::spare::Spare;
+use self::counters::RequestCounts;
+use self::pending::{PendingId, PendingRequest, PendingTable};
+use self::spare_buffers::SpareBuffers;
+use self::transfer::{AT_ONCE_PART_BYTES, PART_BYTES};
 use peers::log_throttle::Sparing;
 
-pub use failed::Errno;
+pub use errno::Errno;
 
-/// Requests that failed at a disk, in the log.
+/// Limits the log lines about requests that failed at a disk.
 static FAILURES: Sparing = Sparing::few();
 
-/// The requests of one client to one volume; each is answered by an `A`.
-#[derive(Debug)]
-pub(super) struct Requests<A> {
-    client: Client,
-    volume: Arc<Volume>,
-    /// The largest transfer of a write that need not be durable.
-    write_part_bytes: usize,
-    pending: PendingTable<A>,
-    /// Requests of the pool in flight.
-    in_flight: usize,
-    /// Requests of the pool that have been submitted of which the disks have not been told.
-    batch: usize,
-    pub(super) spare: Spare,
-    /// Memory has been asked back and not yet given.
-    is_asked_back: bool,
-    /// A request has failed at the pool.
-    has_failed: bool,
-    pub(super) turn: Turn,
+/// The time at which a write is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// After the next flush.
+    AfterFlush,
+    /// Before its reply: forced unit access, `O_DSYNC`.
+    BeforeReply,
 }
 
-impl<A> Requests<A> {
+/// The requests of one client to one volume. `R` is the protocol's state for the reply to a request.
+#[derive(Debug)]
+pub(super) struct Requests<R> {
+    client: Client,
+    volume: Arc<Volume>,
+    /// The largest part of a write that need not be durable.
+    write_part_bytes: usize,
+    pending: PendingTable<R>,
+    /// Requests of the pool in flight.
+    in_flight: usize,
+    /// Requests of the pool that are submitted in the current batch.
+    batch: usize,
+    pub(super) spare: SpareBuffers,
+    /// The pool had asked for memory back at the last [`Self::memory_event`].
+    is_asked_back: bool,
+    /// A failed request of this client has been considered for the log.
+    has_failed: bool,
+    pub(super) counts: RequestCounts,
+}
+
+impl<R> Requests<R> {
     pub(super) fn new(client: Client, volume: Arc<Volume>) -> Self {
         let write_part_bytes = if volume.completes_at_once() {
             AT_ONCE_PART_BYTES
@@ -84,10 +93,10 @@ impl<A> Requests<A> {
             pending: PendingTable::default(),
             in_flight: 0,
             batch: 0,
-            spare: Spare::default(),
+            spare: SpareBuffers::default(),
             is_asked_back: false,
             has_failed: false,
-            turn: Turn::default(),
+            counts: RequestCounts::default(),
         }
     }
 
@@ -99,52 +108,52 @@ impl<A> Requests<A> {
         &self.volume
     }
 
-    /// Whether there is no place for one more.
+    /// True if no further request can be inserted.
     pub(super) fn is_full(&self) -> bool {
         self.pending.is_full()
     }
 
-    /// Whether all have been answered.
+    /// True if every request has its reply.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Whether a disk has something of them.
+    /// True if the pool has not completed all that was submitted.
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// Takes a place for a request. There must be one.
-    pub(super) fn insert(&mut self, answer: A) -> PendingId {
-        self.pending.insert(answer)
+    /// Adds a request. There must be room ([`Self::is_full`]).
+    pub(super) fn insert(&mut self, reply: R) -> PendingId {
+        self.pending.insert(reply)
     }
 
-    pub(super) fn get(&mut self, id: PendingId) -> &mut Pending<A> {
+    pub(super) fn get(&mut self, id: PendingId) -> &mut PendingRequest<R> {
         self.pending.get(id)
     }
 
-    /// Forgets a request that has been answered.
+    /// Removes a request that has its reply.
     pub(super) fn remove(&mut self, id: PendingId) {
         self.pending.remove(id);
     }
 
-    /// Starts a request without data: a flush (of no range), a discard, or zeros.
-    pub(super) fn command(&mut self, id: PendingId, op: VolumeOp, offset: u64, bytes: u64) {
+    /// Submits a request without data: a flush (of an empty range), a discard, or zeros.
+    pub(super) fn submit_command(&mut self, id: PendingId, op: VolumeOp, offset: u64, bytes: u64) {
         let request = VolumeRequest::command(&self.volume, op, Bytes(offset), Bytes(bytes));
         let result = self
             .client
             .submit_batched(request.user_data(id.user_data(0)));
         self.note_submitted(id, op, result.map(|_| ()));
-        self.pending.get(id).complete = true;
+        self.pending.get(id).is_submitted = true;
     }
 
-    /// Whether a request is to be answered now. A flush that it owes begins when all else of it is done.
-    pub(super) fn is_done(&mut self, id: PendingId) -> bool {
+    /// Returns true if the reply to a request is due. Submits the flush that the request needs after its parts.
+    pub(super) fn try_complete(&mut self, id: PendingId) -> bool {
         let pending = self.pending.get(id);
-        if !pending.is_finished() {
+        if !pending.are_parts_done() {
             return false;
         }
-        if std::mem::take(&mut pending.flush) && pending.error.is_none() {
+        if std::mem::take(&mut pending.needs_flush) && pending.error.is_none() {
             let request =
                 VolumeRequest::command(&self.volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
             let number = pending.parts.len();
@@ -164,49 +173,49 @@ impl<A> Requests<A> {
                 self.in_flight += 1;
                 self.batch += 1;
             }
-            Err(error) => pending.fail(failed::of_submit(&error, op), error.to_string()),
+            Err(error) => pending.fail(Errno::from_submit_error(&error, op), error.to_string()),
         }
     }
 
-    /// Something that the pool has completed: the request, and which part of it, or a command. A failure
-    /// is noted with the request.
-    pub(super) fn completed(&mut self) -> Option<(PendingId, usize)> {
+    /// Takes one completion of the pool: the request and the number of its part, which is 0 for a command. A failure
+    /// is recorded in the request.
+    pub(super) fn poll_completion(&mut self) -> Option<(PendingId, usize)> {
         let completion = self.client.poll()?;
         let (id, number) = PendingId::from_user_data(completion.user_data);
         self.in_flight -= 1;
         let pending = self.pending.get(id);
         pending.in_flight -= 1;
         if let Err(failure) = &completion.result {
-            // Once for a client: what comes after it fails likewise.
+            // Later failures of the same client rarely have another cause.
             if !std::mem::replace(&mut self.has_failed, true)
                 && let Some(untold) = FAILURES.turn(Instant::now())
             {
                 let volume = self.volume.name();
                 tracing::warn!(volume, %failure, untold, "a request to the block export failed");
             }
-            pending.fail(failed::of_io(failure), failure.to_string());
+            pending.fail(Errno::from_io_failure(failure), failure.to_string());
         }
         Some((id, number))
     }
 
-    /// How many requests of the pool the disks have not been told of.
+    /// Number of requests of the pool in the current batch.
     pub(super) fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Tells the disks of what has been submitted.
+    /// Ends the batch: the disks start what has been submitted.
     pub(super) fn end_batch(&mut self) {
         if std::mem::take(&mut self.batch) > 0 {
             self.client.submit_end();
         }
     }
 
-    /// Until when memory has to be given back, if it is asked for.
+    /// The time until which the pool wants memory back, if it does.
     pub(super) fn give_back_until(&self) -> Option<Time> {
         self.client.account().asked_back().map(|(_, until)| until)
     }
 
-    /// Memory may have been asked back, or have become free.
+    /// Handles an event of the memory account: the pool may want memory back, or has some again.
     pub(super) fn memory_event(&mut self) {
         self.is_asked_back = self.give_back_until().is_some();
         if self.is_asked_back {
@@ -214,7 +223,7 @@ impl<A> Requests<A> {
         }
     }
 
-    /// Whether memory was asked back when that was last looked at.
+    /// True if the pool wanted memory back at the last [`Self::memory_event`].
     pub(super) fn is_asked_back(&self) -> bool {
         self.is_asked_back
     }

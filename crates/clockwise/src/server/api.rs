@@ -1,4 +1,6 @@
-//! The connections of the control API and of browsers: taken, served, and closed when the server ends or nothing comes.
+//! Connections of the control API and of browsers.
+//!
+//! They are closed when the server ends, or when a request head is late.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,24 +20,23 @@ use super::end_of;
 use peers::connection_limits::{ConnectionLimits, Denials, Held};
 use peers::log_throttle::LogThrottle;
 
-/// How long the head of a request may take to come, and a connection to say nothing.
+/// Time for the head of a request, also on an idle connection.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
 
-/// The most bytes of a request's head.
+/// The limit of a request head in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The pause after a connection that could not be taken, for want of a descriptor as a rule.
+/// The pause after a connection could not be accepted, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where connections come from.
+/// A source of connections.
 pub(super) trait Listener: Send {
-    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// What connects, for the log.
-    const TO: &str;
+    /// Name of the destination, for the log.
+    const DESTINATION: &str;
 
-    /// The next one, and who it is if that has an address.
+    /// Accepts a connection. Returns the address of its peer, if it has one.
     fn next(
         &self,
     ) -> impl Future<Output = std::io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
@@ -43,7 +44,7 @@ pub(super) trait Listener: Send {
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
-    const TO: &str = "the control socket";
+    const DESTINATION: &str = "the control socket";
 
     async fn next(&self) -> std::io::Result<(UnixStream, Option<SocketAddr>)> {
         Ok((self.accept().await?.0, None))
@@ -52,7 +53,7 @@ impl Listener for UnixListener {
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
-    const TO: &str = "HTTP";
+    const DESTINATION: &str = "HTTP";
 
     async fn next(&self) -> std::io::Result<(TcpStream, Option<SocketAddr>)> {
         let (stream, peer) = self.accept().await?;
@@ -60,39 +61,39 @@ impl Listener for TcpListener {
     }
 }
 
-/// Serves what connects until the server ends, and then what has been asked by then. `router` is for who connects, and
-/// `places` for how many have an address.
+/// Serves connections until the server ends, and then answers the requests received by then. `router` makes the router
+/// for a peer. `limits` apply to connections whose peer has an address.
 pub(super) async fn serve<L: Listener>(
     listener: L,
     router: impl Fn(Option<SocketAddr>) -> Router,
-    places: Option<Arc<ConnectionLimits>>,
+    limits: Option<Arc<ConnectionLimits>>,
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
-    // What is of the host's making is not drowned by what peers do.
+    // Counted separately, so that peers cannot suppress failures of the host.
     let (mut denials, mut failures) = (Denials::default(), LogThrottle::default());
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
                 Ok((stream, peer)) => {
-                    let of = places.as_ref().zip(peer);
-                    match of.map(|(places, peer)| places.take(peer.ip())).transpose() {
-                        Ok(place) => {
+                    let limited = limits.as_ref().zip(peer);
+                    match limited.map(|(limits, peer)| limits.take(peer.ip())).transpose() {
+                        Ok(slot) => {
                             let router = router(peer);
-                            let served = one(stream, place, router, head_within, ended.clone());
+                            let served = serve_one(stream, slot, router, head_within, ended.clone());
                             connections.spawn(panics::surviving(served));
                         }
                         Err(full) => {
                             if let Some(untold) = denials.turn(full, Instant::now()) {
-                                tracing::warn!(%full, untold, "a connection to {} is closed", L::TO);
+                                tracing::warn!(%full, untold, "a connection to {} is closed", L::DESTINATION);
                             }
                         }
                     }
                 }
                 Err(error) => {
                     if let Some(untold) = failures.turn(Instant::now()) {
-                        tracing::warn!(%error, untold, "a connection to {} could not be taken", L::TO);
+                        tracing::warn!(%error, untold, "a connection to {} could not be accepted", L::DESTINATION);
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -105,10 +106,10 @@ pub(super) async fn serve<L: Listener>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves one connection to its end.
-async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Serves a connection until its end.
+async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    _place: Option<Held>,
+    _slot: Option<Held>,
     router: Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
@@ -137,11 +138,11 @@ mod tests {
 
     use super::*;
 
-    /// Longer than it takes on any machine to notice that a moment is over.
+    /// Longer than any machine needs to notice the end of a time limit.
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn half_a_head_is_not_waited_for() {
+    fn incomplete_head_closes_the_connection() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("api.sock");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -193,18 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_has_its_connections_gets_no_more() {
+    fn connections_of_an_address_are_limited() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (ending, ended) = watch::channel(false);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let at = listener.local_addr().unwrap();
         let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
-        // Two, one for each address.
-        let places = ConnectionLimits::of(8);
+        // Two connections, and one for each address.
+        let limits = ConnectionLimits::of(8);
         let serving = serve(
             listener,
             move |_| router.clone(),
-            Some(Arc::clone(&places)),
+            Some(Arc::clone(&limits)),
             LONG,
             ended,
         );
@@ -223,8 +224,8 @@ mod tests {
         assert!(ask(&first).ends_with("well"));
         drop(first);
         let until = Instant::now() + LONG;
-        while places.taken() > 0 {
-            assert!(Instant::now() < until, "its place is not given back");
+        while limits.taken() > 0 {
+            assert!(Instant::now() < until, "its slot is not freed");
             std::thread::yield_now();
         }
         let third = std::net::TcpStream::connect(at).unwrap();

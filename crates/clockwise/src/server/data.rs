@@ -1,4 +1,4 @@
-//! Who connects to the data socket: a thread for each, and few that have not said whose they are.
+//! Connections to the data socket: a thread for each, and a limit for those that have not sent their token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use super::end_of;
 use crate::session::{Sessions, data};
 use peers::log_throttle::LogThrottle;
 
-/// What clients are allowed until they have said which session is theirs.
+/// Limits of connections that have not sent their token. Each of them holds a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// How long they may take. A client sends its line at once; one that does not, holds a thread.
+    /// Time to send the token.
     pub(super) within: Duration,
-    /// How many there may be at a time; one more is told so and closed.
+    /// The most such connections at a time. Further ones are refused with a message.
     pub(super) count_max: usize,
 }
 
 impl Limits {
-    /// As many as there may be connections to the block export, and an eighth of so many descriptors at most.
-    pub(super) fn of(descriptors: usize) -> Self {
+    /// As many connections as the block export may have, and at most an eighth of `descriptors`.
+    pub(super) fn new(descriptors: usize) -> Self {
         let most = crate::exports::nbd::config::CONNECTIONS_MAX_DEFAULT;
         Self {
             within: Duration::from_secs(5),
@@ -31,15 +31,14 @@ impl Limits {
     }
 }
 
-/// Tells of a client that is denied, or of many in one line: they may come as fast as they like.
-fn warn(seldom: &Mutex<LogThrottle>, reason: &str) {
-    let mut seldom = seldom.lock().unwrap_or_else(PoisonError::into_inner);
-    match seldom.turn(Instant::now()) {
+/// Logs a refused connection. One line stands for several, as clients can cause any number.
+fn warn(throttle: &Mutex<LogThrottle>, reason: &str) {
+    let mut throttle = throttle.lock().unwrap_or_else(PoisonError::into_inner);
+    match throttle.turn(Instant::now()) {
         None => {}
         Some(0) => tracing::warn!("a connection to the data socket is denied: {reason}"),
-        Some(untold) => tracing::warn!(
-            "a connection to the data socket is denied: {reason} ({untold} more since the last of \
-             these lines)"
+        Some(more) => tracing::warn!(
+            "a connection to the data socket is denied: {reason} ({more} more since the last line of this kind)"
         ),
     }
 }
@@ -51,9 +50,9 @@ pub(super) async fn serve(
     limits: Limits,
     ended: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.count_max));
+    let slots = Arc::new(Semaphore::new(limits.count_max));
     let denials = Arc::new(Mutex::new(LogThrottle::default()));
-    // Of the host's making, and not drowned by what clients do.
+    // Counted separately, so that clients cannot suppress failures of the host.
     let failures = Mutex::new(LogThrottle::default());
     loop {
         let connection = tokio::select! {
@@ -62,13 +61,13 @@ pub(super) async fn serve(
         };
         let started = connection.and_then(|(connection, _)| {
             let mut connection = connection.into_std()?;
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                 let reason = format!(
-                    "{} connections have not said which stream is theirs; come again when they have",
+                    "{} connections have not sent their token yet; try again later",
                     limits.count_max
                 );
                 warn(&denials, &reason);
-                // It does not block yet, and neither does this: nobody else is accepted meanwhile.
+                // The socket is non-blocking, so the loop does not wait for the client.
                 data::deny(&mut connection, &reason);
                 return Ok(());
             };
@@ -78,9 +77,9 @@ pub(super) async fn serve(
                 .name("stream".to_owned())
                 .spawn(move || {
                     let claimed = sessions.claim(&connection, limits.within);
-                    drop(place);
+                    drop(slot);
                     match claimed {
-                        // Of a panic all is in the log already; its stream ends as when a client is gone.
+                        // A panic has been logged. The stream ends as after a disconnect.
                         Ok(session) => drop(panics::survive(|| session.serve(connection))),
                         Err(reason) => {
                             warn(&denials, &reason);
@@ -92,7 +91,7 @@ pub(super) async fn serve(
         });
         if let Err(error) = started {
             warn(&failures, &format!("it cannot be served: {error}"));
-            // Out of descriptors or threads: give those that there are time to end.
+            // The host lacks descriptors or threads. Other connections may end meanwhile.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -105,17 +104,17 @@ mod tests {
 
     use super::*;
 
-    /// What a connection is told until it is closed.
-    fn told(mut connection: &UnixStream) -> String {
+    /// Reads a connection until it is closed.
+    fn response(mut connection: &UnixStream) -> String {
         let long = Some(Duration::from_secs(60));
         connection.set_read_timeout(long).unwrap();
-        let mut said = String::new();
-        connection.read_to_string(&mut said).unwrap();
-        said
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        text
     }
 
     #[test]
-    fn one_too_many_that_says_nothing_is_told_so_and_a_place_is_given_back() {
+    fn silent_connections_are_limited_and_a_token_frees_a_slot() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("data.sock");
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -131,23 +130,23 @@ mod tests {
         };
         let connect = || UnixStream::connect(&socket).unwrap();
         let silent = [connect(), connect(), connect()];
-        let refused = told(&connect());
+        let refused = response(&connect());
         assert!(refused.starts_with("error 3 connections"), "{refused}");
-        // One of the three has said something, even if nothing good.
+        // One of the three sends an unknown token.
         (&silent[0]).write_all(b"clockwise-stream none\n").unwrap();
-        let unknown = told(&silent[0]);
+        let unknown = response(&silent[0]);
         assert!(unknown.starts_with("error no reservation"), "{unknown}");
         let another = connect();
         (&another).write_all(b"clockwise-stream none\n").unwrap();
-        assert_eq!(told(&another), unknown);
+        assert_eq!(response(&another), unknown);
         drop(silent);
         ending.send_replace(true);
         runtime.block_on(serving).unwrap();
     }
 
     #[test]
-    fn those_who_say_nothing_leave_descriptors_for_the_others() {
-        let counts = [1 << 20, 1024, 4].map(|descriptors| Limits::of(descriptors).count_max);
+    fn silent_connections_leave_descriptors_for_others() {
+        let counts = [1 << 20, 1024, 4].map(|descriptors| Limits::new(descriptors).count_max);
         assert_eq!(counts, [1024, 128, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the end of a server waits for, told while it does.
+//! Progress of the shutdown for the log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,47 +7,46 @@ use engine::pool::Pool;
 use engine::status::PoolHealth;
 use sched::units::Nanos;
 
-/// How often it is told.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Time between log lines.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// What is waited for now.
+/// The current stage of the shutdown: what it waits for.
 #[derive(Clone, Default)]
-pub(super) struct Ending(Arc<Mutex<&'static str>>);
+pub(super) struct ShutdownStage(Arc<Mutex<&'static str>>);
 
-impl Ending {
-    pub(super) fn waits_for(&self, what: &'static str) {
+impl ShutdownStage {
+    pub(super) fn set(&self, what: &'static str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 
-    /// Tells of it again and again, until it is aborted.
-    pub(super) async fn tell(self, pool: Arc<Pool>) {
-        let mut ticks = tokio::time::interval(TELL_EVERY);
-        // The first is at once.
+    /// Logs the stage periodically, until the task is aborted.
+    pub(super) async fn log(self, pool: Arc<Pool>) {
+        let mut ticks = tokio::time::interval(LOG_EVERY);
+        // The first tick is immediate.
         ticks.tick().await;
         loop {
             ticks.tick().await;
             tracing::info!("{}", self.line());
             let pool = Arc::clone(&pool);
-            // Not waited for: a disk's thread may not answer.
+            // This may block on a disk that does not answer, so the loop does not wait for it.
             tokio::task::spawn_blocking(move || {
-                silent(&pool.health()).for_each(|line| tracing::warn!("{line}"));
+                stalled_disks(&pool.health()).for_each(|line| tracing::warn!("{line}"));
             });
         }
     }
 
-    /// A line for the log: the stage that the end has reached.
     fn line(&self) -> String {
         let what = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("ending: waits for {what}; a second signal ends the server at once")
+        format!("shutdown waits for {what}; a second signal ends the server at once")
     }
 }
 
-/// A line for the log about each disk that does not answer.
-fn silent(health: &PoolHealth) -> impl Iterator<Item = String> {
-    let silent = health.disks.iter().filter(|disk| disk.stalled_ns > 0);
-    silent.map(|disk| {
+/// A log line about each disk that does not answer.
+fn stalled_disks(health: &PoolHealth) -> impl Iterator<Item = String> {
+    let stalled = health.disks.iter().filter(|disk| disk.stalled_ns > 0);
+    stalled.map(|disk| {
         let since = Nanos(disk.stalled_ns);
-        format!("ending: no answer of disk {:?} for {since}", disk.name)
+        format!("shutdown: no answer from disk {:?} for {since}", disk.name)
     })
 }
 
@@ -58,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_what_is_waited_for_now_and_which_disks_do_not_answer() {
-        let ending = Ending::default();
-        for what in ["streams to end", "what was written to be durable"] {
-            ending.clone().waits_for(what);
-            let line = ending.line();
+    fn shutdown_lines_name_the_stage_and_the_stalled_disks() {
+        let stage = ShutdownStage::default();
+        for what in ["streams to end", "written data to become durable"] {
+            stage.clone().set(what);
+            let line = stage.line();
             assert!(line.contains(&format!("waits for {what}; a second signal")));
         }
         let disk = |name: &str, stalled_ns| DiskHealth {
@@ -74,7 +73,10 @@ mod tests {
             disks: vec![disk("sda", 0), disk("sdb", 12_300_000_000), disk("sdc", 0)],
             ..PoolHealth::default()
         };
-        let told: Vec<String> = silent(&health).collect();
-        assert_eq!(told, ["ending: no answer of disk \"sdb\" for 12.300 s"]);
+        let lines: Vec<String> = stalled_disks(&health).collect();
+        assert_eq!(
+            lines,
+            ["shutdown: no answer from disk \"sdb\" for 12.300 s"]
+        );
     }
 }

@@ -1,125 +1,128 @@
-//! Tells in the log of each change of the health of disks and metadata, once.
+//! Logs each change of the health of disks and metadata, once.
 
 use std::time::{Duration, Instant};
 
 use engine::status::{DiskHealth, MetadataStatus, PoolHealth};
 use sched::units::Nanos;
 
-/// Requests that fail one after another are told together: so long nothing more is told of them.
+/// Time without a further line about failed requests of the same kind, which the next line counts.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// What is to be told.
+/// An event for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum News {
-    /// Something is well again.
-    Good(String),
-    /// Something may become well by itself.
-    Bad(String),
-    /// Something has failed.
-    Worse(String),
+pub(super) enum HealthEvent {
+    /// A fault has ended.
+    Recovered(String),
+    /// A fault that may end by itself.
+    Degraded(String),
+    /// A lasting fault.
+    Failed(String),
 }
 
-impl News {
+impl HealthEvent {
     pub(super) fn log(&self) {
         match self {
-            Self::Good(text) => tracing::info!("{text}"),
-            Self::Bad(text) => tracing::warn!("{text}"),
-            Self::Worse(text) => tracing::error!("{text}"),
+            Self::Recovered(text) => tracing::info!("{text}"),
+            Self::Degraded(text) => tracing::warn!("{text}"),
+            Self::Failed(text) => tracing::error!("{text}"),
         }
     }
 }
 
-/// Failed requests of one kind.
+/// Limits the lines about failed requests of one kind.
 #[derive(Default)]
-struct Errors {
-    told: u64,
-    told_at: Option<Instant>,
+struct ErrorThrottle {
+    /// The count in the last line.
+    reported: u64,
+    reported_at: Option<Instant>,
 }
 
-impl Errors {
-    /// How many have not been told, if they are to be told now.
-    fn turn(&mut self, count: u64, now: Instant) -> Option<u64> {
+impl ErrorThrottle {
+    /// Returns the number of failures since the last line, if a line is due.
+    fn update(&mut self, count: u64, now: Instant) -> Option<u64> {
         let is_silent = |at: Instant| now.saturating_duration_since(at) < SILENT_FOR;
-        if count <= self.told || self.told_at.is_some_and(is_silent) {
+        if count <= self.reported || self.reported_at.is_some_and(is_silent) {
             return None;
         }
-        self.told_at = Some(now);
-        Some(count - std::mem::replace(&mut self.told, count))
+        self.reported_at = Some(now);
+        Some(count - std::mem::replace(&mut self.reported, count))
     }
 }
 
+/// The reported health of a disk.
 #[derive(Default)]
-struct Disk {
+struct ReportedDisk {
     before: DiskHealth,
-    reads: Errors,
-    writes: Errors,
+    reads: ErrorThrottle,
+    writes: ErrorThrottle,
 }
 
-/// What has been told.
+/// The health that has been reported.
 #[derive(Default)]
-pub(super) struct Told {
-    disks: Vec<Disk>,
+pub(super) struct ReportedHealth {
+    disks: Vec<ReportedDisk>,
     metadata: MetadataStatus,
 }
 
-impl Told {
-    /// Of how things stand at `now`, what has not been told.
-    pub(super) fn news(&mut self, health: PoolHealth, now: Instant) -> Vec<News> {
-        let mut news = Vec::new();
-        self.disks.resize_with(health.disks.len(), Disk::default);
-        for (told, disk) in self.disks.iter_mut().zip(health.disks) {
-            told.news(disk, now, &mut news);
+impl ReportedHealth {
+    /// Returns the events since the last call.
+    pub(super) fn update(&mut self, health: PoolHealth, now: Instant) -> Vec<HealthEvent> {
+        let mut events = Vec::new();
+        self.disks
+            .resize_with(health.disks.len(), ReportedDisk::default);
+        for (reported, disk) in self.disks.iter_mut().zip(health.disks) {
+            reported.update(disk, now, &mut events);
         }
-        of_metadata(&self.metadata, &health.metadata, &mut news);
+        metadata_events(&self.metadata, &health.metadata, &mut events);
         self.metadata = health.metadata;
-        news
+        events
     }
 }
 
-impl Disk {
-    fn news(&mut self, now: DiskHealth, at: Instant, news: &mut Vec<News>) {
+impl ReportedDisk {
+    fn update(&mut self, now: DiskHealth, at: Instant, events: &mut Vec<HealthEvent>) {
         let before = &self.before;
         let name = &now.name;
-        let answers = || News::Good(format!("disk {name:?} answers again"));
+        let answers = || HealthEvent::Recovered(format!("disk {name:?} answers again"));
         let is_back = now.comebacks > before.comebacks;
         let stalls_anew = now.stalls > before.stalls;
-        // It may have come back from one stall and be in the next.
+        // The disk may have recovered from one stall and be in the next.
         if is_back && stalls_anew && now.stalled_ns > 0 {
-            news.push(answers());
+            events.push(answers());
         }
         if stalls_anew {
             let silent = Nanos(now.stalled_ns);
-            news.push(News::Bad(if silent.is_zero() {
+            events.push(HealthEvent::Degraded(if silent.is_zero() {
                 format!("disk {name:?} has stalled")
             } else {
-                format!(
-                    "disk {name:?} has stalled: no answer for {silent}; what it was asked waits"
-                )
+                format!("disk {name:?} has stalled: no answer for {silent}; its requests wait")
             }));
         }
         let is_given_up = now.given_ups > before.given_ups;
         if is_given_up {
-            news.push(News::Worse(format!(
-                "disk {name:?} is given up, for it did not answer in time: what it was asked has failed"
+            events.push(HealthEvent::Failed(format!(
+                "disk {name:?} is given up because it did not answer in time: its requests have failed"
             )));
         }
         if let Some(reason) = &now.failed
             && now.failed != before.failed
             && !is_given_up
         {
-            news.push(News::Worse(format!("disk {name:?} has failed: {reason}")));
+            events.push(HealthEvent::Failed(format!(
+                "disk {name:?} has failed: {reason}"
+            )));
         }
         if is_back && !(stalls_anew && now.stalled_ns > 0) {
-            news.push(answers());
+            events.push(answers());
         }
         for (errors, count, what) in [
             (&mut self.reads, now.read_errors, "reads"),
             (&mut self.writes, now.write_errors, "writes"),
         ] {
-            if let Some(untold) = errors.turn(count, at) {
+            if let Some(new) = errors.update(count, at) {
                 let last = now.last_error.as_deref().unwrap_or("unknown");
-                news.push(News::Bad(format!(
-                    "disk {name:?}: {what} that failed: {untold}, {count} in all; the last failure: {last}"
+                events.push(HealthEvent::Degraded(format!(
+                    "disk {name:?}: failed {what}: {new} new, {count} in all; the last failure: {last}"
                 )));
             }
         }
@@ -127,28 +130,30 @@ impl Disk {
     }
 }
 
-fn of_metadata(before: &MetadataStatus, now: &MetadataStatus, news: &mut Vec<News>) {
+fn metadata_events(before: &MetadataStatus, now: &MetadataStatus, events: &mut Vec<HealthEvent>) {
     let is_frozen_anew = now.freezes > before.freezes;
-    let goes_on = || News::Good("the pool's metadata goes on".to_owned());
-    let has_gone_on = now.resumes > before.resumes;
-    if has_gone_on && before.frozen.is_some() {
-        news.push(goes_on());
+    let resumed = || HealthEvent::Recovered("the pool's metadata can be written again".to_owned());
+    let has_resumed = now.resumes > before.resumes;
+    if has_resumed && before.frozen.is_some() {
+        events.push(resumed());
     }
     match &now.frozen {
         Some(reason) if is_frozen_anew || now.goes_on != before.goes_on => {
             let until = if now.goes_on {
-                "until the disk takes it"
+                "until the disk accepts writes"
             } else {
-                "until the server is started again"
+                "until the server is restarted"
             };
-            news.push(News::Worse(format!(
-                "the pool's metadata is frozen {until}, because it could not be written: {reason}. No volume can be \
-                 made, changed or deleted, and no flush of newly written chunks succeeds; all else goes on"
+            events.push(HealthEvent::Failed(format!(
+                "the pool's metadata is frozen {until}, because it could not be written: {reason}. Volumes cannot be \
+                 made, changed or deleted, and flushes of newly written chunks fail; everything else continues"
             )));
         }
         None if is_frozen_anew => {
-            news.push(News::Bad("the pool's metadata was frozen".to_owned()));
-            news.push(goes_on());
+            events.push(HealthEvent::Degraded(
+                "the pool's metadata was frozen".to_owned(),
+            ));
+            events.push(resumed());
         }
         _ => {}
     }
@@ -171,77 +176,80 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_a_disk_is_told_once() {
+    fn change_of_a_disk_is_reported_once() {
         let begin = Instant::now();
-        let mut told = Told::default();
-        assert_eq!(told.news(disk(|_| ()), begin), []);
+        let mut reported = ReportedHealth::default();
+        assert_eq!(reported.update(disk(|_| ()), begin), []);
         let stalled = |disk: &mut DiskHealth| {
             (disk.stalls, disk.stalled_ns) = (1, 2_100_000_000);
         };
-        let line = "disk \"sda\" has stalled: no answer for 2.100 s; what it was asked waits";
+        let line = "disk \"sda\" has stalled: no answer for 2.100 s; its requests wait";
         assert_eq!(
-            told.news(disk(stalled), begin),
-            [News::Bad(line.to_owned())]
+            reported.update(disk(stalled), begin),
+            [HealthEvent::Degraded(line.to_owned())]
         );
-        assert_eq!(told.news(disk(stalled), begin), []);
+        assert_eq!(reported.update(disk(stalled), begin), []);
         let given_up = |disk: &mut DiskHealth| {
             stalled(disk);
             disk.given_ups = 1;
             disk.failed = Some("it did not answer in time".to_owned());
         };
-        let news = told.news(disk(given_up), begin);
+        let events = reported.update(disk(given_up), begin);
         assert!(
-            matches!(news.as_slice(), [News::Worse(text)] if text.contains("given up")),
-            "{news:?}"
+            matches!(events.as_slice(), [HealthEvent::Failed(text)] if text.contains("given up")),
+            "{events:?}"
         );
         let back = |disk: &mut DiskHealth| {
             (disk.stalls, disk.given_ups, disk.comebacks) = (1, 1, 1);
         };
-        let answers = News::Good("disk \"sda\" answers again".to_owned());
-        assert_eq!(told.news(disk(back), begin), std::slice::from_ref(&answers));
-        // One that was over before anybody looked.
+        let answers = HealthEvent::Recovered("disk \"sda\" answers again".to_owned());
+        assert_eq!(
+            reported.update(disk(back), begin),
+            std::slice::from_ref(&answers)
+        );
+        // A stall that ended before an update.
         let again = |disk: &mut DiskHealth| {
             (disk.stalls, disk.given_ups, disk.comebacks) = (2, 1, 2);
         };
-        let stalled = News::Bad("disk \"sda\" has stalled".to_owned());
-        assert_eq!(told.news(disk(again), begin), [stalled, answers]);
+        let stalled = HealthEvent::Degraded("disk \"sda\" has stalled".to_owned());
+        assert_eq!(reported.update(disk(again), begin), [stalled, answers]);
         let torn_off = |disk: &mut DiskHealth| {
             again(disk);
             disk.failed = Some("the disk is gone".to_owned());
         };
-        let gone = News::Worse("disk \"sda\" has failed: the disk is gone".to_owned());
-        assert_eq!(told.news(disk(torn_off), begin), [gone]);
-        assert_eq!(told.news(disk(torn_off), begin), []);
+        let gone = HealthEvent::Failed("disk \"sda\" has failed: the disk is gone".to_owned());
+        assert_eq!(reported.update(disk(torn_off), begin), [gone]);
+        assert_eq!(reported.update(disk(torn_off), begin), []);
     }
 
     #[test]
-    fn failed_requests_are_counted_in_a_line_a_minute() {
+    fn failed_requests_are_counted_in_one_line_a_minute() {
         let begin = Instant::now();
-        let mut told = Told::default();
-        let mut news = |reads, writes, seconds| {
+        let mut reported = ReportedHealth::default();
+        let mut update = |reads, writes, seconds| {
             let health = disk(|disk| {
                 (disk.read_errors, disk.write_errors) = (reads, writes);
                 disk.last_error = Some("read: Input/output error".to_owned());
             });
-            told.news(health, begin + Duration::from_secs(seconds))
+            reported.update(health, begin + Duration::from_secs(seconds))
         };
         let line = |what: &str| {
-            News::Bad(format!(
+            HealthEvent::Degraded(format!(
                 "disk \"sda\": {what} in all; the last failure: read: Input/output error"
             ))
         };
-        assert_eq!(news(1, 0, 0), [line("reads that failed: 1, 1")]);
-        assert_eq!(news(500, 0, 30), []);
-        assert_eq!(news(500, 2, 31), [line("writes that failed: 2, 2")]);
-        assert_eq!(news(501, 2, 60), [line("reads that failed: 500, 501")]);
-        assert_eq!(news(501, 2, 500), []);
+        assert_eq!(update(1, 0, 0), [line("failed reads: 1 new, 1")]);
+        assert_eq!(update(500, 0, 30), []);
+        assert_eq!(update(500, 2, 31), [line("failed writes: 2 new, 2")]);
+        assert_eq!(update(501, 2, 60), [line("failed reads: 500 new, 501")]);
+        assert_eq!(update(501, 2, 500), []);
     }
 
     #[test]
-    fn metadata_that_is_frozen_and_goes_on_is_told() {
+    fn freezing_and_resuming_of_metadata_are_reported() {
         let begin = Instant::now();
-        let mut told = Told::default();
-        let mut news = |frozen: Option<&str>, freezes, resumes| {
+        let mut reported = ReportedHealth::default();
+        let mut update = |frozen: Option<&str>, freezes, resumes| {
             let metadata = MetadataStatus {
                 frozen: frozen.map(str::to_owned),
                 frozen_ns: 0,
@@ -250,21 +258,21 @@ mod tests {
                 resumes,
             };
             let disks = Vec::new();
-            told.news(PoolHealth { disks, metadata }, begin)
+            reported.update(PoolHealth { disks, metadata }, begin)
         };
-        let goes_on = News::Good("the pool's metadata goes on".to_owned());
-        assert_eq!(news(None, 0, 0), []);
-        let frozen = news(Some("disk \"sda\": no room"), 1, 0);
+        let resumed = HealthEvent::Recovered("the pool's metadata can be written again".to_owned());
+        assert_eq!(update(None, 0, 0), []);
+        let frozen = update(Some("disk \"sda\": no room"), 1, 0);
         assert!(
             matches!(
                 frozen.as_slice(),
-                [News::Worse(text)] if text.contains("until the disk takes it") && text.contains("no room")
+                [HealthEvent::Failed(text)] if text.contains("until the disk accepts writes") && text.contains("no room")
             ),
             "{frozen:?}"
         );
-        assert_eq!(news(Some("disk \"sda\": no room"), 1, 0), []);
-        assert_eq!(news(None, 1, 1), std::slice::from_ref(&goes_on));
-        let was = News::Bad("the pool's metadata was frozen".to_owned());
-        assert_eq!(news(None, 2, 2), [was, goes_on]);
+        assert_eq!(update(Some("disk \"sda\": no room"), 1, 0), []);
+        assert_eq!(update(None, 1, 1), std::slice::from_ref(&resumed));
+        let was = HealthEvent::Degraded("the pool's metadata was frozen".to_owned());
+        assert_eq!(update(None, 2, 2), [was, resumed]);
     }
 }

@@ -1,16 +1,16 @@
-//! Tells once of each flush that waits for a disk that does not answer.
+//! Reports each flush that waits for a stalled disk, once.
 
 use std::collections::BTreeSet;
 
 use engine::status::WaitStatus;
 
-/// What has been told and is still so.
+/// The reported waits that last, by volume and disk.
 #[derive(Default)]
-pub(super) struct Told(BTreeSet<(String, String)>);
+pub(super) struct ReportedWaits(BTreeSet<(String, String)>);
 
-impl Told {
-    /// Of what is so now, what has not been told.
-    pub(super) fn news<'a>(
+impl ReportedWaits {
+    /// Returns the waits that have not been reported.
+    pub(super) fn update<'a>(
         &mut self,
         waits: &'a [WaitStatus],
     ) -> impl Iterator<Item = &'a WaitStatus> {
@@ -27,25 +27,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_told_once_until_it_is_over() {
+    fn wait_is_reported_once_until_it_ends() {
         let wait = |disk: &str, stalled_ns| WaitStatus {
             volume: "films".to_owned(),
             disk: disk.to_owned(),
             waits_ns: stalled_ns,
             stalled_ns,
         };
-        let mut told = Told::default();
-        let mut news = |waits: &[WaitStatus]| -> Vec<String> {
-            told.news(waits).map(ToString::to_string).collect()
+        let mut reported = ReportedWaits::default();
+        let mut update = |waits: &[WaitStatus]| -> Vec<String> {
+            reported.update(waits).map(ToString::to_string).collect()
         };
         let line = |disk: &str| {
             format!("flush of volume \"films\" waits for disk {disk:?} (stalled for 3.200 s)")
         };
-        assert_eq!(news(&[wait("a", 3_200_000_000)]), [line("a")]);
+        assert_eq!(update(&[wait("a", 3_200_000_000)]), [line("a")]);
         let both = [wait("a", 4_200_000_000), wait("b", 3_200_000_000)];
-        assert_eq!(news(&both), [line("b")]);
-        assert_eq!(news(&both), [""; 0]);
-        assert_eq!(news(&[]), [""; 0]);
-        assert_eq!(news(&[wait("a", 3_200_000_000)]), [line("a")]);
+        assert_eq!(update(&both), [line("b")]);
+        assert_eq!(update(&both), [""; 0]);
+        assert_eq!(update(&[]), [""; 0]);
+        assert_eq!(update(&[wait("a", 3_200_000_000)]), [line("a")]);
     }
 }

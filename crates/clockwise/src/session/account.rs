@@ -1,4 +1,4 @@
-//! A session: a reservation, its byte stream, and the account of its blocks.
+//! A session: a reservation, its byte stream, and the report about its blocks.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,31 +11,43 @@ use hdrhistogram::Histogram;
 use sched::units::{Bytes, Time};
 
 use super::SessionError;
-use super::blocks::Blocks;
+use super::blocks::{BlockOrder, Blocks};
 use super::planned::Planned;
 use crate::wire::ask::StreamOp;
 use crate::wire::streams::{BlockView, PaceView, SessionState, SessionView};
 use crate::wire::view::{LatencyView, PlannedView, StreamView};
 
-/// How many hexadecimal digits a token has.
+/// Number of hexadecimal digits of a token.
 pub(super) const TOKEN_DIGITS: usize = 32;
 
-/// What a session keeps of its blocks.
+/// The state and the report of a session.
 struct Account {
     state: SessionState,
-    /// Set until the session ends; then its last word is in `last`.
-    stream: Option<Arc<Stream>>,
-    last: Option<StreamView>,
+    stream: Reservation,
     pace: PaceView,
     margin: Histogram<u64>,
     response: Histogram<u64>,
     blocks: Blocks,
 }
 
+/// The stream of a session.
+enum Reservation {
+    Open(Arc<Stream>),
+    /// The session has ended. This is the last state of the stream.
+    Freed(Box<StreamView>),
+}
+
 impl Account {
-    /// Whether its byte stream may still come.
-    fn waits(&self) -> bool {
-        self.state == SessionState::Reserved && self.stream.is_some()
+    /// True if the session waits for its byte stream.
+    fn awaits_connection(&self) -> bool {
+        self.state == SessionState::Reserved && self.stream().is_some()
+    }
+
+    fn stream(&self) -> Option<&Arc<Stream>> {
+        match &self.stream {
+            Reservation::Open(stream) => Some(stream),
+            Reservation::Freed(_) => None,
+        }
     }
 }
 
@@ -49,18 +61,18 @@ pub struct Session {
     stop: Stop,
     planned: Option<Planned>,
     account: Mutex<Account>,
-    /// Not at once when the account has no stream any more: giving it back may wait for a disk.
-    is_given_back: AtomicBool,
+    /// Set after the account has lost its stream: freeing the reservation may wait for a disk.
+    is_freed: AtomicBool,
     ended: Condvar,
 }
 
 fn histogram() -> Histogram<u64> {
-    // Nanoseconds to two digits, from zero up to what comes: it grows.
+    // Nanoseconds to two digits. The range grows as needed.
     Histogram::new(2).expect("two significant digits are allowed")
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept under these locks is counters and lists: valid after any panic.
+    // These locks protect counters and lists, which are valid after any panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -75,10 +87,10 @@ fn latency(histogram: &Histogram<u64>) -> LatencyView {
 }
 
 impl Session {
-    /// A reservation that waits for its byte stream, at most `wait`.
+    /// Makes a session that waits for its byte stream, at most for the time `wait`.
     ///
     /// # Errors
-    /// When the host has no descriptor or randomness left.
+    /// If the host has no descriptor or no random numbers.
     pub(super) fn new(
         id: u64,
         stream: Stream,
@@ -93,87 +105,85 @@ impl Session {
             token: token()?,
             expires: Instant::now() + wait,
             stop: Stop::new()?,
-            planned: Planned::of(&stream),
+            planned: Planned::new(&stream),
             account: Mutex::new(Account {
                 state: SessionState::Reserved,
-                stream: Some(Arc::new(stream)),
-                last: None,
+                stream: Reservation::Open(Arc::new(stream)),
                 pace: PaceView::default(),
                 margin: histogram(),
                 response: histogram(),
                 blocks: Blocks::default(),
             }),
-            is_given_back: AtomicBool::new(false),
+            is_freed: AtomicBool::new(false),
             ended: Condvar::new(),
         })
     }
 
-    /// Its number.
+    /// The session's number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// What to send on the data socket.
+    /// The token for the data socket.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Its reservation, until it ends.
+    /// The session's reservation.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the session has ended.
     pub fn stream(&self) -> Result<Arc<Stream>, SessionError> {
         lock(&self.account)
-            .stream
-            .clone()
+            .stream()
+            .cloned()
             .ok_or(SessionError::Ended(self.id))
     }
 
-    /// Its span, as that is seen at `now`, if it is reserved for one.
+    /// The time span relative to `now`, if the session is reserved for one.
     pub(super) fn planned(&self, now: Time) -> Option<PlannedView> {
         Some(self.planned.as_ref()?.view(self.id, now))
     }
 
-    /// Whether it has ended and its share is free.
-    pub(super) fn is_given_back(&self) -> bool {
-        self.is_given_back.load(Ordering::Acquire)
+    /// True if the session has ended and its reservation is free.
+    pub(super) fn is_freed(&self) -> bool {
+        self.is_freed.load(Ordering::Acquire)
     }
 
-    /// Ends it if nobody has connected to it in time; whether it did.
+    /// Ends the session if no client has connected in time. Returns true if it did.
     pub(super) fn expire(&self, now: Instant) -> bool {
         let account = lock(&self.account);
-        let is_late = self.expires <= now && account.waits();
+        let is_late = self.expires <= now && account.awaits_connection();
         if is_late {
-            let reason = "nobody connected to it in time".to_owned();
-            self.give_back(account, SessionState::Failed(reason));
+            let reason = "no client connected in time".to_owned();
+            self.free(account, SessionState::Failed(reason));
         }
         is_late
     }
 
-    /// Takes it for the byte stream that has come, unless there is one already or it has ended.
+    /// Marks the session as connected. Returns false if it is connected already, or has ended.
     pub(super) fn claim(&self) -> bool {
         let mut account = lock(&self.account);
-        let waits = account.waits();
-        if waits {
+        let is_free = account.awaits_connection();
+        if is_free {
             account.state = SessionState::Running;
         }
-        waits
+        is_free
     }
 
-    /// How things stand.
+    /// The state and the report of the session.
     #[must_use]
     pub fn view(&self) -> SessionView {
         let account = lock(&self.account);
         let mut pace = account.pace;
-        if let Some(stream) = &account.stream {
-            pace.durable_bytes = stream.durable_bytes();
-        }
-        let stream = match (&account.stream, &account.last) {
-            (Some(stream), _) => StreamView::from(stream.status()),
-            (None, Some(last)) => last.clone(),
-            (None, None) => unreachable!("a session without a stream keeps the stream's last word"),
+        let stream = match &account.stream {
+            Reservation::Open(stream) => {
+                pace.durable_bytes = stream.durable_bytes();
+                StreamView::from(stream.status())
+            }
+            Reservation::Freed(last) => last.as_ref().clone(),
         };
         SessionView {
             id: self.id,
@@ -186,7 +196,7 @@ impl Session {
         }
     }
 
-    /// What stage it is at now. Its account does not hear of the moment when its time begins.
+    /// The current state. The account does not record when the time span begins.
     fn state(&self, account: &Account) -> SessionState {
         let is_to_come = |planned: &Planned| planned.begins_after(engine::clock::now());
         match account.state {
@@ -197,12 +207,16 @@ impl Session {
         }
     }
 
-    /// The blocks kept, from number `from` on, at most `limit`: while it runs, those before the first
-    /// that is not done.
+    /// The reported blocks from number `from` on, at most `limit`. While the session runs, they end before the first
+    /// block in flight.
     #[must_use]
     pub fn blocks(&self, from: u64, limit: usize) -> Vec<BlockView> {
         let account = lock(&self.account);
-        account.blocks.from(from, limit, account.stream.is_some())
+        let order = match account.stream {
+            Reservation::Open(_) => BlockOrder::Contiguous,
+            Reservation::Freed(_) => BlockOrder::WithGaps,
+        };
+        account.blocks.list(from, limit, order)
     }
 
     fn note(&self, block: &BlockReport) {
@@ -214,7 +228,7 @@ impl Session {
         account.pace.late_max_ns = account.pace.late_max_ns.max(block.late.get());
         account.pace.late_net_max_ns = account.pace.late_net_max_ns.max(block.late_net.get());
         let response = block.completed.saturating_since(block.submitted);
-        // A histogram that grows takes every value.
+        // A histogram of this kind accepts every value.
         if let Some(deadline) = block.deadline {
             let margin = deadline.saturating_since(block.completed);
             let _ = account.margin.record(margin.get());
@@ -223,8 +237,8 @@ impl Session {
         account.blocks.add(BlockView::from(block));
     }
 
-    /// Tells the client of a session that it [claimed](super::Sessions::claim) that it may begin, and moves its
-    /// bytes to the end on the calling thread.
+    /// Grants the client of a [claimed](super::Sessions::claim) session its byte stream, and moves its bytes on the
+    /// calling thread until the stream ends.
     pub fn serve(&self, mut connection: UnixStream) {
         match super::data::grant(&mut connection) {
             Ok(()) => self.run(&connection),
@@ -232,10 +246,9 @@ impl Session {
         }
     }
 
-    /// Moves its bytes; returns when that has ended.
     fn run(&self, connection: &UnixStream) {
         let Ok(stream) = self.stream() else { return };
-        let _guard = EndGuard(self);
+        let _guard = FreeGuard(self);
         let mut on_block = |block: &BlockReport| self.note(block);
         let result = match self.op {
             StreamOp::Record => Recorder::new(&stream, Bytes::ZERO).limit(self.limit).run(
@@ -269,36 +282,35 @@ impl Session {
                 SessionState::Failed(error.to_string())
             }
         };
-        self.give_back(account, state);
+        self.free(account, state);
     }
 
-    /// Ends the reservation, keeps its last word. Giving a share back may wait for a disk: meanwhile
-    /// others may look at the account, which says so only afterwards.
-    fn give_back(&self, mut account: MutexGuard<'_, Account>, state: SessionState) {
-        let Some(stream) = account.stream.take() else {
+    /// Frees the reservation and keeps the last state of the stream. This may wait for a disk, without the lock. The
+    /// session counts as ended afterwards.
+    fn free(&self, mut account: MutexGuard<'_, Account>, state: SessionState) {
+        let Some(stream) = account.stream().cloned() else {
             return;
         };
         account.pace.durable_bytes = stream.durable_bytes();
-        account.last = Some(StreamView::from(stream.status()));
+        account.stream = Reservation::Freed(Box::new(StreamView::from(stream.status())));
         drop(account);
         let last = match Arc::try_unwrap(stream) {
             Ok(stream) => stream.close(),
-            // Somebody is asking it something at this moment; the last one to drop it closes it.
+            // Another thread is reading its status. The last reference closes it.
             Err(shared) => shared.status(),
         };
         let mut account = lock(&self.account);
-        account.last = Some(StreamView::from(last));
+        account.stream = Reservation::Freed(Box::new(StreamView::from(last)));
         account.state = state;
-        self.is_given_back.store(true, Ordering::Release);
+        self.is_freed.store(true, Ordering::Release);
         self.ended.notify_all();
     }
 
-    /// Asks it to end; a session without a byte stream ends at once.
-    /// Whether it ended a byte stream that somebody is connected to.
-    pub(super) fn ask_to_end(&self, state: SessionState) -> bool {
+    /// Requests the end of the session. Without a byte stream it ends at once. Returns true if a client was connected.
+    pub(super) fn request_end(&self, state: SessionState) -> bool {
         let mut account = lock(&self.account);
         match account.state {
-            SessionState::Reserved => self.give_back(account, state),
+            SessionState::Reserved => self.free(account, state),
             SessionState::Planned | SessionState::Running => {
                 account.state = SessionState::Stopped;
                 self.stop.stop();
@@ -309,29 +321,29 @@ impl Session {
         false
     }
 
-    /// Waits until it has given its reservation back.
+    /// Waits until the reservation is free.
     pub(super) fn wait_for_end(&self) {
         let account = lock(&self.account);
         drop(
             self.ended
-                .wait_while(account, |_| !self.is_given_back())
+                .wait_while(account, |_| !self.is_freed())
                 .unwrap_or_else(PoisonError::into_inner),
         );
     }
 }
 
-/// Gives the reservation back even when the thread that moved the bytes panics.
-struct EndGuard<'a>(&'a Session);
+/// Frees the reservation even if the thread that moves the bytes panics.
+struct FreeGuard<'a>(&'a Session);
 
-impl Drop for EndGuard<'_> {
+impl Drop for FreeGuard<'_> {
     fn drop(&mut self) {
-        let reason = "the server failed at this stream".to_owned();
+        let reason = "the server failed while it served this stream".to_owned();
         let account = lock(&self.0.account);
-        self.0.give_back(account, SessionState::Failed(reason));
+        self.0.free(account, SessionState::Failed(reason));
     }
 }
 
-/// 128 random bits, as text: nobody guesses somebody else's stream.
+/// 128 random bits in hexadecimal, so that no client can guess the token of another.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,9 +1,9 @@
-//! The data socket: a token, an answer, then raw bytes.
+//! The data socket: a token, a response, then raw bytes.
 //!
-//! The client sends one line, `clockwise-stream TOKEN\n`. The server answers one line, `ok\n`, or
-//! `error REASON\n` and closes. After `ok` a recording client sends its bytes and shuts its sending
-//! side down; a playing one reads until the end. The server closes when the last block is on the
-//! disks, or the last byte is sent; the report is then there to be fetched.
+//! The client sends one line, `clockwise-stream TOKEN\n`. The server responds with one line: `ok\n`, or `error
+//! REASON\n` after which it closes the connection. After `ok` a recording client sends its bytes and shuts its
+//! sending side down. A playing client reads until the end of the stream. The server closes the connection once the
+//! last block is on the disks or the last byte has been sent. The report is complete by then.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use crate::socket;
 
-/// How long a server may take to answer the first line, which needs no disk.
-const GRANTS_WITHIN: Duration = Duration::from_secs(20);
+/// Time for a server to respond to the first line, for which it needs no disk.
+const RESPONDS_WITHIN: Duration = Duration::from_secs(20);
 
 const GREETING: &str = "clockwise-stream ";
 
-/// The longest first line of either side: the greeting and a token, or a reason.
+/// The longest first line of either side in bytes: a greeting with a token, or a reason.
 pub(super) const LINE_BYTES_MAX: usize = 512;
 
-/// Reads up to the end of the first line, and not a byte further: what follows is the stream's.
+/// Reads the first line, and no byte after it: those belong to the stream.
 fn read_line(from: &mut impl Read) -> io::Result<String> {
     let mut line = Vec::with_capacity(64);
     let mut byte = [0];
@@ -46,25 +46,30 @@ fn read_line(from: &mut impl Read) -> io::Result<String> {
     String::from_utf8(line).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// The token in the first line of a client.
+/// Reads the token from a client's first line.
 pub(super) fn read_greeting(from: &mut impl Read) -> io::Result<String> {
     read_line(from)?
         .strip_prefix(GREETING)
         .map(str::to_owned)
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the first line is no greeting"))
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the first line is not a greeting"))
 }
 
-/// A connection that is read until some moment, however many bytes come until then.
-struct Until<'a> {
+/// Reads a connection until a deadline for all bytes together.
+struct DeadlineReader<'a> {
     connection: &'a UnixStream,
-    moment: Instant,
+    deadline: Instant,
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let late = || io::Error::new(ErrorKind::TimedOut, "the first line takes too long");
+        let late = || {
+            io::Error::new(
+                ErrorKind::TimedOut,
+                "the first line is incomplete after the time limit",
+            )
+        };
         loop {
-            let left = self.moment.saturating_duration_since(Instant::now());
+            let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(late());
             }
@@ -78,51 +83,51 @@ impl Read for Until<'_> {
     }
 }
 
-/// The server's side: the token that a new connection brings.
+/// Server: reads the token from a new connection.
 ///
 /// # Errors
-/// When all of it does not come within that time, or it is no greeting.
+/// If the greeting is not complete within the time, or is not a greeting.
 pub fn accept(connection: &UnixStream, within: Duration) -> io::Result<String> {
-    let token = read_greeting(&mut Until {
+    let token = read_greeting(&mut DeadlineReader {
         connection,
-        moment: Instant::now() + within,
+        deadline: Instant::now() + within,
     })?;
     connection.set_read_timeout(None)?;
     Ok(token)
 }
 
-/// The server's side: bytes may come or go from now on.
+/// Server: accepts the token. The stream's bytes follow.
 ///
 /// # Errors
-/// When the client has gone.
+/// If the client has closed the connection.
 pub fn grant(connection: &mut UnixStream) -> io::Result<()> {
     connection.write_all(b"ok\n")
 }
 
-/// The server's side: the token is no good. A client that has gone does not want to know.
+/// Server: refuses the token. Ignores that the client may have closed the connection.
 pub fn deny(connection: &mut UnixStream, reason: &str) {
     let _ = connection.write_all(format!("error {}\n", reason.replace('\n', " ")).as_bytes());
 }
 
-/// The client's side of the first lines: what the server answers.
+/// Client: sends the greeting. Returns the server's response.
 fn greet(connection: &mut UnixStream, token: &str) -> io::Result<String> {
     let sent = connection.write_all(format!("{GREETING}{token}\n").as_bytes());
-    // A server that has too many clients says so, and closes, before it is told anything.
+    // A server with too many clients sends its refusal and closes without reading the greeting.
     read_line(connection).map_err(|error| sent.err().unwrap_or(error))
 }
 
-/// The client's side: a connection that is the byte stream of the session with this token.
+/// Client: connects the byte stream of the session with this token.
 ///
 /// # Errors
-/// When the server is not there or denies it.
+/// If the server cannot be reached or refuses the token.
 pub fn connect(path: &Path, token: &str) -> Result<UnixStream, Failure> {
     let failed = |error: io::Error| {
         Failure::failed(format!("the data socket {}: {error}", path.display()))
-            .help("see that you may use it, as `permissions` in the server's configuration says, and that the server still runs")
+            .help("check that the server is running and that `permissions` in its configuration lets you use the socket")
     };
-    let mut connection = socket::connect(path, GRANTS_WITHIN).map_err(failed)?;
+    let mut connection = socket::connect(path, RESPONDS_WITHIN).map_err(failed)?;
     connection
-        .set_read_timeout(Some(GRANTS_WITHIN))
+        .set_read_timeout(Some(RESPONDS_WITHIN))
         .map_err(failed)?;
     let answer = greet(&mut connection, token).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => failed(ErrorKind::TimedOut.into()),
@@ -133,7 +138,7 @@ pub fn connect(path: &Path, token: &str) -> Result<UnixStream, Failure> {
         "ok" => Ok(connection),
         answer => Err(
             Failure::failed(answer.strip_prefix("error ").unwrap_or(answer)).help(
-                "reserve the stream again; `clockwise stream list` shows what became of this one",
+                "reserve the stream again; `clockwise stream list` shows the state of this one",
             ),
         ),
     }
@@ -147,19 +152,19 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn the_first_line_ends_where_the_stream_begins() {
+    fn first_line_ends_where_the_stream_begins() {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         client.write_all(b"clockwise-stream abc\nDATA").unwrap();
         assert_eq!(accept(&server, LONG).unwrap(), "abc");
         let mut rest = [0; 4];
         server.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"DATA");
-        // What the stream's bytes take is its own affair.
+        // The time limit does not apply to the bytes of the stream.
         assert_eq!(server.read_timeout().unwrap(), None);
     }
 
     #[test]
-    fn garbage_is_no_greeting() {
+    fn garbage_is_not_a_greeting() {
         for garbage in [&b"GET / HTTP/1.1\n"[..], &[0xff; 2000], b"half a li"] {
             let (mut client, server) = UnixStream::pair().unwrap();
             client.write_all(garbage).unwrap();
@@ -169,23 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_now_and_then_is_not_a_line_in_time() {
+    fn slow_greeting_misses_the_deadline() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let within = Duration::from_millis(200);
-        let dripping = std::thread::spawn(move || {
+        let sender = std::thread::spawn(move || {
             while client.write_all(b"x").is_ok() {
-                // The client's pace: each byte comes long before the time is over.
+                // Each byte arrives well within the time limit.
                 std::thread::sleep(within / 20);
             }
         });
         let error = accept(&server, within).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         drop(server);
-        dripping.join().unwrap();
+        sender.join().unwrap();
     }
 
     #[test]
-    fn who_is_denied_before_the_greeting_is_told_why() {
+    fn refusal_before_the_greeting_reaches_the_client() {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         deny(&mut server, "too many");
         drop(server);

@@ -1,13 +1,13 @@
-//! What must hold for any bytes that come to the data socket: the entry point of the fuzz target, and
-//! of the test that replays its corpus.
+//! Properties of the data socket for all bytes of a client: the entry point of the fuzz target, and of the test that
+//! replays its corpus.
 
 use super::data::{LINE_BYTES_MAX, read_greeting};
 
-/// A client's first line: it is a greeting exactly if it is short, text, and begins as one, and nothing
-/// after it is taken.
+/// Checks a client's first line. It is a greeting exactly if it is short, valid UTF-8, and begins with the keyword.
+/// No byte after it is read.
 ///
 /// # Panics
-/// When that does not hold.
+/// If one of these properties is violated.
 pub fn data_greeting(data: &[u8]) {
     let mut rest = data;
     let token = read_greeting(&mut rest);
@@ -15,9 +15,9 @@ pub fn data_greeting(data: &[u8]) {
     let line = end
         .filter(|end| *end <= LINE_BYTES_MAX)
         .and_then(|end| std::str::from_utf8(&data[..end]).ok());
-    let said = line.and_then(|line| line.strip_prefix("clockwise-stream "));
-    assert_eq!(token.ok().as_deref(), said);
-    // Of a line that is too long, one byte more than there may be.
+    let expected = line.and_then(|line| line.strip_prefix("clockwise-stream "));
+    assert_eq!(token.ok().as_deref(), expected);
+    // A line that is too long is read up to the first byte beyond the limit.
     let most = end.map_or(data.len(), |end| end + 1);
     assert_eq!(data.len() - rest.len(), most.min(LINE_BYTES_MAX + 1));
 }

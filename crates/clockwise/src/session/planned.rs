@@ -1,4 +1,4 @@
-//! The time spans for which streams are reserved.
+//! Time spans for which streams are reserved.
 
 use engine::status::StreamStatus;
 use engine::stream::{Span, Stream};
@@ -6,7 +6,7 @@ use sched::units::Time;
 
 use crate::wire::view::PlannedView;
 
-/// The time span of a stream that has one, and whose it is.
+/// A stream with a time span.
 pub(super) struct Planned {
     span: Span,
     name: String,
@@ -14,19 +14,19 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// `None` if the stream holds from now until it is ended.
-    pub(super) fn of(stream: &Stream) -> Option<Self> {
+    /// Returns `None` if the stream has no time span: it is reserved from now until its end.
+    pub(super) fn new(stream: &Stream) -> Option<Self> {
         let span = stream.span()?;
         let StreamStatus { name, volume, .. } = stream.status();
         Some(Self { span, name, volume })
     }
 
-    /// Whether the span is still to come at `now`.
+    /// True if the span begins after `now`.
     pub(super) fn begins_after(&self, now: Time) -> bool {
         self.span.from > now
     }
 
-    /// How that is seen at `now`, of session `id`.
+    /// The span of session `id` relative to `now`.
     pub(super) fn view(&self, id: u64, now: Time) -> PlannedView {
         let from_now = |instant: Time| instant.saturating_since(now).get();
         PlannedView {

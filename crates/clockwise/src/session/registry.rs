@@ -17,42 +17,42 @@ use crate::wire::ask::StreamOp;
 use crate::wire::streams::{SessionState, SessionView};
 use crate::wire::view::PlannedView;
 
-/// How long a reservation waits for its byte stream unless it says otherwise.
+/// Default time for which a reservation waits for its byte stream.
 pub const RESERVATION_WAIT: Duration = Duration::from_secs(10);
 
-/// Ended sessions whose reports are kept until they are deleted; older ones go first.
+/// The most ended sessions whose reports are kept. The oldest are dropped first.
 const ENDED_KEPT_MAX: usize = 256;
 
-/// Why a session cannot do what is asked.
+/// Reason why an operation on a session fails.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError {
-    /// There is none such.
+    /// There is no such session.
     #[error("there is no stream {0}")]
     Unknown(SessionKey),
-    /// No reservation waits for that token.
+    /// No reservation waits for this token.
     #[error(
         "no reservation waits for this token; it expired, was cancelled, or is connected already"
     )]
     Token,
-    /// It ended.
+    /// The session has ended.
     #[error("stream {0} has ended")]
     Ended(u64),
-    /// The server is going down.
-    #[error("the server is ending")]
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
     Closing,
-    /// The host gave no descriptor or no random numbers.
-    #[error("no stream can be taken on: {0}")]
+    /// The host has no descriptor or no random numbers.
+    #[error("no stream can be reserved: {0}")]
     Host(String),
 }
 
-/// Which session is meant.
+/// The identification of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub enum SessionKey {
-    /// The one of this number, which counts from 1 in each server process.
+    /// The number of a session. Each server process counts from 1.
     Id(u64),
-    /// The one of this token, which no session of another server process has: who outlives a server does
-    /// not mean somebody else's stream with it.
+    /// The token of a session, which no session of another server process has. A client that outlives a server process
+    /// cannot hit the stream of another client with it.
     Token(String),
 }
 
@@ -65,7 +65,7 @@ impl TryFrom<String> for SessionKey {
         }
         match text.parse() {
             Ok(id) => Ok(Self::Id(id)),
-            Err(_) => Err("a stream is meant by its number or its token"),
+            Err(_) => Err("name a stream by its number or its token"),
         }
     }
 }
@@ -93,10 +93,10 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Keeps a reservation until its byte stream comes, at most `wait`.
+    /// Adds a reservation, which waits for its byte stream at most for the time `wait`.
     ///
     /// # Errors
-    /// When the server is ending, or has no descriptor or randomness left.
+    /// If the server is shutting down, or the host has no descriptor or no random numbers.
     pub fn add(
         &self,
         stream: Stream,
@@ -114,15 +114,15 @@ impl Sessions {
         let session = Arc::new(session);
         registry.next = id;
         registry.sessions.insert(id, Arc::clone(&session));
-        Self::forget_oldest(&mut registry);
+        Self::drop_oldest(&mut registry);
         Ok(session)
     }
 
-    fn forget_oldest(registry: &mut Registry) {
+    fn drop_oldest(registry: &mut Registry) {
         let ended: Vec<u64> = registry
             .sessions
             .iter()
-            .filter(|(_, session)| session.is_given_back())
+            .filter(|(_, session)| session.is_freed())
             .map(|(id, _)| *id)
             .collect();
         for id in ended
@@ -133,10 +133,10 @@ impl Sessions {
         }
     }
 
-    /// One session.
+    /// Finds a session.
     ///
     /// # Errors
-    /// When there is none such.
+    /// If there is no such session.
     pub fn get(&self, key: &SessionKey) -> Result<Arc<Session>, SessionError> {
         let registry = lock(&self.registry);
         let found = match key {
@@ -151,29 +151,29 @@ impl Sessions {
             .ok_or_else(|| SessionError::Unknown(key.clone()))
     }
 
-    /// All of them, in order of reservation.
+    /// All sessions in order of reservation.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.registry).sessions.values().cloned().collect()
     }
 
-    /// Those that are reserved for a time span, in order of reservation, as that is seen at `now`.
+    /// The sessions with a time span in order of reservation, relative to `now`.
     #[must_use]
     pub fn planned(&self, now: Time) -> Vec<PlannedView> {
         let registry = lock(&self.registry);
         let sessions = registry.sessions.values();
-        let open = sessions.filter(|session| !session.is_given_back());
+        let open = sessions.filter(|session| !session.is_freed());
         open.filter_map(|session| session.planned(now)).collect()
     }
 
-    /// Ends a session, waits until its share is given back, and forgets it. One whose byte stream is ended
-    /// by somebody who goes by its number is kept as those that have ended: its client asks for the report.
+    /// Ends a session, waits until its reservation is free, and removes it. A session that is named by its number and
+    /// has a connected client stays among the ended ones, because that client will ask for the report.
     ///
     /// # Errors
-    /// When there is none such.
+    /// If there is no such session.
     pub fn delete(&self, key: &SessionKey) -> Result<SessionView, SessionError> {
         let session = self.get(key)?;
-        let has_client = session.ask_to_end(SessionState::Stopped);
+        let has_client = session.request_end(SessionState::Stopped);
         session.wait_for_end();
         if !(has_client && matches!(key, SessionKey::Id(_))) {
             lock(&self.registry).sessions.remove(&session.id());
@@ -181,25 +181,24 @@ impl Sessions {
         Ok(session.view())
     }
 
-    /// Ends reservations that nobody connected to in time.
+    /// Ends the reservations to which no client has connected in time.
     pub fn expire(&self) {
         let now = Instant::now();
         for session in self.all() {
             if session.expire(now) {
                 tracing::info!(
                     stream = session.id(),
-                    "a reservation expired: nobody connected to it"
+                    "a reservation expired: no client connected to it"
                 );
             }
         }
     }
 
-    /// The session that a new connection to the data socket says is its own, which it has `within` to
-    /// do. Nobody else gets it then: it is to be [served](Session::serve).
+    /// Reads the token from a new connection to the data socket, for at most the time `within`, and claims its
+    /// session. The caller then [serves](Session::serve) it; no other connection can claim it.
     ///
     /// # Errors
-    /// What the client is to be told: it says nothing in time, nothing that makes sense, or nothing
-    /// that is known.
+    /// The refusal for the client: the greeting is late, invalid, or has an unknown token.
     pub fn claim(&self, connection: &UnixStream, within: Duration) -> Result<Arc<Session>, String> {
         let token = super::data::accept(connection, within).map_err(|error| error.to_string())?;
         match self.get(&SessionKey::Token(token)) {
@@ -208,12 +207,12 @@ impl Sessions {
         }
     }
 
-    /// Ends all sessions and waits for them; none is taken on afterwards.
+    /// Ends all sessions and waits for them. No further session can be added.
     pub fn close(&self) {
         lock(&self.registry).is_closing = true;
         let sessions = self.all();
         for session in &sessions {
-            session.ask_to_end(SessionState::Stopped);
+            session.request_end(SessionState::Stopped);
         }
         for session in &sessions {
             session.wait_for_end();
@@ -226,15 +225,15 @@ impl From<SessionError> for Problem {
         let (status, help) = match error {
             SessionError::Unknown(_) => (
                 StatusCode::NOT_FOUND,
-                "`clockwise stream list` shows which there are",
+                "`clockwise stream list` shows all streams",
             ),
             SessionError::Ended(_) => (
                 StatusCode::CONFLICT,
-                "`clockwise stream list` shows which there are; reserve a new one to go on",
+                "reserve a new one; `clockwise stream list` shows all streams",
             ),
             SessionError::Token => (
                 StatusCode::CONFLICT,
-                "reserve a stream and connect at once, with the token of the answer",
+                "reserve a stream and connect at once with the token of the response",
             ),
             SessionError::Closing => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -242,7 +241,7 @@ impl From<SessionError> for Problem {
             ),
             SessionError::Host(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "end other streams, or give the server more descriptors (`ulimit -n`)",
+                "end other streams, or raise the server's limit of descriptors (`ulimit -n`)",
             ),
         };
         Self::new(status, error.to_string(), help)

@@ -474,6 +474,6 @@ fn short_memory_makes_requests_wait_and_opening_fail_until_there_is_some() {
     let log = mounted.end();
     // For each thread, of which there are four at most.
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let needs = format!("a file that is open needs {} KiB", 64 * threads.min(4));
+    let needs = format!("an open file needs {} KiB", 64 * threads.min(4));
     assert!(log.contains(&needs), "{log}");
 }

@@ -1,30 +1,44 @@
-//! A thread that answers what the disks complete: one epoll for the completions and the memory of the
-//! lanes that it has, edge-triggered, so that nothing is registered, changed or drained for a request.
+//! A thread that answers completions. One edge-triggered epoll watches the completions and the memory of all its
+//! queues, so that a request needs no change of the watched set and no read of an event counter.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::event::EventFd;
 use rustix::event::epoll;
 
-use super::lane::Lane;
+use super::volume_queue::{QueueEvent, VolumeQueue};
 
-/// How many events are fetched at a time.
+/// The most events that one call returns.
 const EVENTS: usize = 64;
 
-/// The number of the event that ends the thread; no lane has it.
+/// Epoll data of the event that ends the thread. No queue has this identifier.
 const STOP: u64 = u64::MAX;
 
-/// The state that the thread and others share.
+/// The state that the thread shares with the others.
 #[derive(Debug)]
 pub(super) struct Completer {
     epoll: OwnedFd,
     stop: EventFd,
-    lanes: Mutex<HashMap<u64, Arc<Lane>>>,
-    numbers: AtomicU64,
+    queues: Mutex<HashMap<u64, Arc<VolumeQueue>>>,
+    next_id: AtomicU64,
+}
+
+/// The epoll data of an event of queue `id`.
+fn event_data(id: u64, event: QueueEvent) -> epoll::EventData {
+    epoll::EventData::new_u64(id << 1 | u64::from(event == QueueEvent::Memory))
+}
+
+/// Decodes [`event_data`].
+fn decode(data: u64) -> (u64, QueueEvent) {
+    let event = match data & 1 {
+        0 => QueueEvent::Completions,
+        _ => QueueEvent::Memory,
+    };
+    (data >> 1, event)
 }
 
 impl Completer {
@@ -36,42 +50,46 @@ impl Completer {
         Ok(Self {
             epoll,
             stop,
-            lanes: Mutex::default(),
-            numbers: AtomicU64::new(0),
+            queues: Mutex::default(),
+            next_id: AtomicU64::new(0),
         })
     }
 
-    /// Answers what is completed in a lane from now on; the number by which it is [removed](Self::remove).
-    pub(super) fn add(&self, lane: &Arc<Lane>) -> io::Result<u64> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.lanes().insert(number, Arc::clone(lane));
+    /// Adds a queue whose completions are answered from now on. Returns its identifier for [`Self::remove`].
+    pub(super) fn add(&self, queue: &Arc<VolumeQueue>) -> io::Result<u64> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.queues().insert(id, Arc::clone(queue));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let watched = lane.events(|completions, memory| {
-            let data = |event| epoll::EventData::new_u64(number << 1 | event);
-            epoll::add(&self.epoll, completions, data(0), flags)?;
-            epoll::add(&self.epoll, memory, data(1), flags)
+        let watched = queue.with_events(|completions, memory| {
+            let data = event_data(id, QueueEvent::Completions);
+            epoll::add(&self.epoll, completions, data, flags)?;
+            epoll::add(
+                &self.epoll,
+                memory,
+                event_data(id, QueueEvent::Memory),
+                flags,
+            )
         });
         if let Err(error) = watched {
-            self.remove(number);
+            self.remove(id);
             return Err(error.into());
         }
-        Ok(number)
+        Ok(id)
     }
 
-    pub(super) fn remove(&self, number: u64) {
-        let lane = self.lanes().remove(&number);
-        if let Some(lane) = lane {
-            lane.events(|completions, memory| {
-                // Requests in flight keep the events open, and with them their places in epoll. One that could not be
-                // added is not there.
+    pub(super) fn remove(&self, id: u64) {
+        let queue = self.queues().remove(&id);
+        if let Some(queue) = queue {
+            queue.with_events(|completions, memory| {
+                // Requests in flight keep the events open, and so in epoll. An event that could not be added is absent.
                 let _ = epoll::delete(&self.epoll, completions);
                 let _ = epoll::delete(&self.epoll, memory);
             });
         }
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Lane>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, HashMap<u64, Arc<VolumeQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the thread.
@@ -79,14 +97,14 @@ impl Completer {
         self.stop.signal();
     }
 
-    /// The thread.
+    /// The body of the thread.
     pub(super) fn run(&self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         loop {
             let space = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, space, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Only a broken descriptor table does this; without events nothing can be answered, and the server ends.
+                // Only an invalid descriptor fails here. The thread cannot answer anything without events.
                 Err(error) => panic!("the FUSE export cannot wait for events: {error}"),
             }
             for event in events.drain(..) {
@@ -94,9 +112,10 @@ impl Completer {
                 if data == STOP {
                     return;
                 }
-                let lane = self.lanes().get(&(data >> 1)).cloned();
-                if let Some(lane) = lane {
-                    lane.event(data & 1 == 1);
+                let (id, event) = decode(data);
+                let queue = self.queues().get(&id).cloned();
+                if let Some(queue) = queue {
+                    queue.handle(event);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Names and numbers of files, and the files that are open.
+//! Inode numbers of files, and the files that are open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,182 +9,189 @@ use engine::pool::Volume;
 use engine::volume_io::Client;
 
 use super::completer::Completer;
-use super::lane::Lane;
+use super::volume_queue::VolumeQueue;
 use super::{OPENER, Shared};
 use crate::exports::requests::volumes::OpenError;
 
-/// The number of the folder.
+/// Inode number of the directory.
 pub(super) const ROOT: u64 = 1;
 
-/// Files that have been looked up, and those that are open. A name keeps its number for as long as the
-/// mount is there.
+/// Files that have been looked up, and files that are open. A name keeps its inode number until the mount ends.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    names: Mutex<Names>,
-    open: RwLock<HashMap<u64, (Arc<Opened>, usize)>>,
-    /// One is opened at a time: that may wait for memory, and others go on meanwhile.
+    inodes: Mutex<Inodes>,
+    /// Open volumes by inode number, each with the number of its open files.
+    open: RwLock<HashMap<u64, (Arc<OpenVolume>, usize)>>,
+    /// Serializes the first opening of volumes, which may wait for memory.
     opening: Mutex<()>,
-    clients: AtomicUsize,
+    open_count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Names {
+struct Inodes {
     numbers: HashMap<String, u64>,
-    /// By number, from the first after the folder's on.
+    /// Names by inode number, from `ROOT + 1` on.
     names: Vec<String>,
 }
 
-/// A volume that is open, once for all who have opened it.
+/// An open volume, which all its open files share.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenVolume {
     pub(super) volume: Arc<Volume>,
     /// One for each thread.
-    lanes: Vec<Watched>,
+    queues: Vec<RegisteredQueue>,
 }
 
-/// A lane, and who answers what is completed there.
+/// A queue with the completer that answers its completions.
 #[derive(Debug)]
-struct Watched {
-    lane: Arc<Lane>,
+struct RegisteredQueue {
+    queue: Arc<VolumeQueue>,
     completer: Arc<Completer>,
-    number: u64,
+    id: u64,
 }
 
-impl Drop for Watched {
+impl Drop for RegisteredQueue {
     fn drop(&mut self) {
-        self.completer.remove(self.number);
+        self.completer.remove(self.id);
     }
 }
 
 thread_local! {
-    static LANE: usize = {
+    static THREAD_NUMBER: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
 }
 
-impl Opened {
-    /// The lane of this thread.
-    pub(super) fn lane(&self) -> &Lane {
-        let number = LANE.with(|number| *number);
-        &self.lanes[number % self.lanes.len()].lane
+impl OpenVolume {
+    fn open(name: &str, shared: &Arc<Shared>) -> Result<Self, OpenError> {
+        let volume = shared.volumes.open(name, &OPENER)?;
+        let completers = &shared.completers;
+        let clients = shared
+            .volumes
+            .clients(name, "fuse", &OPENER, completers.len())?;
+        let queue = |(client, completer): (Client, &Arc<Completer>)| {
+            let queue = VolumeQueue::new(Arc::clone(shared), client, Arc::clone(&volume));
+            let queue = Arc::new(queue);
+            let id = completer.add(&queue);
+            let id = id.map_err(|error| OpenError::Refused(error.to_string()))?;
+            Ok(RegisteredQueue {
+                queue,
+                completer: Arc::clone(completer),
+                id,
+            })
+        };
+        let queues = clients.into_iter().zip(completers).map(queue);
+        let queues = queues.collect::<Result<_, _>>()?;
+        Ok(Self { volume, queues })
+    }
+
+    /// The queue of the calling thread.
+    pub(super) fn queue(&self) -> &VolumeQueue {
+        let number = THREAD_NUMBER.with(|number| *number);
+        &self.queues[number % self.queues.len()].queue
     }
 }
 
 impl Files {
-    /// The number of a name.
-    pub(super) fn number_of(&self, name: &str) -> u64 {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = names.numbers.get(name) {
-            return *number;
+    /// The inode number of a name. A new name gets a new number.
+    pub(super) fn inode_of(&self, name: &str) -> u64 {
+        let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inode) = inodes.numbers.get(name) {
+            return *inode;
         }
-        names.names.push(name.to_owned());
-        let number = ROOT + names.names.len() as u64;
-        names.numbers.insert(name.to_owned(), number);
-        number
+        inodes.names.push(name.to_owned());
+        let inode = ROOT + inodes.names.len() as u64;
+        inodes.numbers.insert(name.to_owned(), inode);
+        inode
     }
 
-    /// The name of a number.
-    pub(super) fn name_of(&self, number: u64) -> Option<String> {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = usize::try_from(number.checked_sub(ROOT + 1)?).ok()?;
-        names.names.get(index).cloned()
+    pub(super) fn name_of(&self, inode: u64) -> Option<String> {
+        let inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(inode.checked_sub(ROOT + 1)?).ok()?;
+        inodes.names.get(index).cloned()
     }
 
-    /// The open volume of a number.
-    pub(super) fn get(&self, number: u64) -> Option<Arc<Opened>> {
+    pub(super) fn get(&self, inode: u64) -> Option<Arc<OpenVolume>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&number).map(|(opened, _)| Arc::clone(opened))
+        open.get(&inode).map(|(volume, _)| Arc::clone(volume))
     }
 
-    /// Opens the volume of a number once more.
-    pub(super) fn open(&self, number: u64, shared: &Arc<Shared>) -> Result<Arc<Opened>, OpenError> {
-        if let Some(opened) = self.once_more(number) {
-            return Ok(opened);
+    /// Opens a file.
+    pub(super) fn open(
+        &self,
+        inode: u64,
+        shared: &Arc<Shared>,
+    ) -> Result<Arc<OpenVolume>, OpenError> {
+        if let Some(volume) = self.reopen(inode) {
+            return Ok(volume);
         }
-        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have opened it meanwhile.
-        if let Some(opened) = self.once_more(number) {
-            return Ok(opened);
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have opened the volume meanwhile.
+        if let Some(volume) = self.reopen(inode) {
+            return Ok(volume);
         }
-        let name = self.name_of(number);
+        let name = self.name_of(inode);
         let name = name.ok_or_else(|| OpenError::Unknown("there is no such file".to_owned()))?;
-        let opened = Arc::new(opened(&name, shared)?);
+        let volume = Arc::new(OpenVolume::open(&name, shared)?);
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(number, (Arc::clone(&opened), 1));
-        self.clients.fetch_add(1, Ordering::Relaxed);
-        Ok(opened)
+        open.insert(inode, (Arc::clone(&volume), 1));
+        self.open_count.fetch_add(1, Ordering::Relaxed);
+        Ok(volume)
     }
 
-    fn once_more(&self, number: u64) -> Option<Arc<Opened>> {
+    /// Opens a file of a volume that is open already.
+    fn reopen(&self, inode: u64) -> Option<Arc<OpenVolume>> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let (opened, count) = open.get_mut(&number)?;
+        let (volume, count) = open.get_mut(&inode)?;
         *count += 1;
-        self.clients.fetch_add(1, Ordering::Relaxed);
-        Some(Arc::clone(opened))
+        self.open_count.fetch_add(1, Ordering::Relaxed);
+        Some(Arc::clone(volume))
     }
 
-    /// Closes it once.
-    pub(super) fn close(&self, number: u64) {
+    /// Closes a file.
+    pub(super) fn close(&self, inode: u64) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, count)) = open.get_mut(&number) else {
+        let Some((_, count)) = open.get_mut(&inode) else {
             return;
         };
         *count -= 1;
         let last = if *count == 0 {
-            open.remove(&number)
+            open.remove(&inode)
         } else {
             None
         };
-        self.clients.fetch_sub(1, Ordering::Relaxed);
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
+        // The volume is closed without the lock.
         drop(open);
         drop(last);
     }
 
-    /// How many files are open.
+    /// Number of open files.
     pub(super) fn open_count(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
+        self.open_count.load(Ordering::Relaxed)
     }
 
-    fn lanes(&self) -> Vec<Arc<Lane>> {
+    fn queues(&self) -> Vec<Arc<VolumeQueue>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let lanes = open.values().flat_map(|(opened, _)| &opened.lanes);
-        lanes.map(|watched| Arc::clone(&watched.lane)).collect()
+        let queues = open.values().flat_map(|(volume, _)| &volume.queues);
+        queues
+            .map(|registered| Arc::clone(&registered.queue))
+            .collect()
     }
 
-    /// Waits until all requests are answered, or it is that late.
+    /// Waits until all requests have been answered, at most until `until`.
     pub(super) fn drain(&self, until: Instant) {
-        self.lanes().iter().for_each(|lane| lane.drain(until));
+        self.queues().iter().for_each(|queue| queue.drain(until));
     }
 
-    /// Nothing is waited for any more, and nothing is open.
+    /// Wakes all threads that wait, and closes all files.
     pub(super) fn stop(&self) {
-        self.lanes().iter().for_each(|lane| lane.wake());
+        self.queues().iter().for_each(|queue| queue.wake());
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let closed = std::mem::take(&mut *open);
-        self.clients.store(0, Ordering::Relaxed);
+        self.open_count.store(0, Ordering::Relaxed);
         drop(open);
         drop(closed);
     }
-}
-
-fn opened(name: &str, shared: &Arc<Shared>) -> Result<Opened, OpenError> {
-    let volume = shared.volumes.open(name, &OPENER)?;
-    let completers = &shared.completers;
-    let clients = shared
-        .volumes
-        .clients(name, "fuse", &OPENER, completers.len())?;
-    let lane = |(client, completer): (Client, &Arc<Completer>)| {
-        let lane = Arc::new(Lane::new(Arc::clone(shared), client, Arc::clone(&volume)));
-        let number = completer.add(&lane);
-        let number = number.map_err(|error| OpenError::Refused(error.to_string()))?;
-        Ok(Watched {
-            lane,
-            completer: Arc::clone(completer),
-            number,
-        })
-    };
-    let lanes = clients.into_iter().zip(completers).map(lane);
-    let lanes = lanes.collect::<Result<_, _>>()?;
-    Ok(Opened { volume, lanes })
 }

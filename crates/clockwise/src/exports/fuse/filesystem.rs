@@ -1,12 +1,12 @@
 //! The kernel's requests to the mounted volumes.
 //!
-//! Nothing about a file is kept by the kernel (all times to live are zero), so that volumes which are made,
-//! deleted, grown and shrunk are seen by whoever looks. Data is never in its page cache.
+//! The kernel caches neither names nor attributes (all times to live are zero), so that users see at once when a volume
+//! is made, deleted, grown or shrunk. Data bypasses the page cache.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use engine::clock;
@@ -22,15 +22,16 @@ use rustix::fs::{FallocateFlags, OFlags};
 use sched::units::{Nanos, Time};
 
 use super::Shared;
-use super::files::{Opened, ROOT};
-use crate::exports::requests::parts::PART_BYTES;
-use crate::exports::requests::volumes::{Exported, OpenError, whole_blocks};
+use super::files::{OpenVolume, ROOT};
+use crate::exports::requests::Durability;
+use crate::exports::requests::transfer::PART_BYTES;
+use crate::exports::requests::volumes::{ExportedVolume, OpenError, whole_blocks};
 
-/// The kernel asks again each time.
-const KEPT_FOR: Duration = Duration::ZERO;
+/// Time to live of names and attributes in the kernel.
+const TIME_TO_LIVE: Duration = Duration::ZERO;
 
-/// The most requests that the kernel sends of those that nobody's thread waits in, such as of a loop device.
-/// All volumes share it, so that it is as good as none.
+/// The most background requests of the kernel, such as those of a loop device. All volumes share this limit, so it is
+/// high enough never to matter.
 const BACKGROUND_MAX: u16 = 4096;
 
 /// The block size that the file system reports, in bytes.
@@ -39,23 +40,21 @@ const BLOCK_BYTES: u32 = 4096;
 /// The unit of `st_blocks`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Names that are in every folder.
+/// Names in every directory.
 const DOTS: [&str; 2] = [".", ".."];
 
-/// Files that could not be opened, in the log.
+/// Limits the log lines about files that cannot be opened.
 static REFUSED: Sparing = Sparing::few();
 
-/// The file system.
 pub(super) struct VolumesAsFiles {
     shared: Arc<Shared>,
-    /// When it was mounted, by the pool's clock and by the host's.
-    since: (Time, SystemTime),
+    /// Time of the mount by the pool's clock and by the host's.
+    mounted: (Time, SystemTime),
     owner: (u32, u32),
-    /// Folders that are open, and the names that each had when it was.
-    folders: Mutex<HashMap<u64, Vec<String>>>,
-    folder_numbers: AtomicU64,
-    /// Dropped with all of this, when no thread takes requests any more. The last field, so that all else is gone
-    /// by then.
+    /// The entries of each open directory at the time of its opening.
+    directories: Mutex<HashMap<u64, Vec<String>>>,
+    next_directory: AtomicU64,
+    /// Dropped when no thread takes requests any more. It is the last field, so that the others are gone by then.
     _alive: mpsc::Sender<()>,
 }
 
@@ -65,41 +64,44 @@ impl VolumesAsFiles {
         let group = rustix::process::getegid().as_raw();
         Self {
             shared,
-            since: (clock::now(), SystemTime::now()),
+            mounted: (clock::now(), SystemTime::now()),
             owner: (user, group),
-            folders: Mutex::default(),
-            folder_numbers: AtomicU64::new(0),
+            directories: Mutex::default(),
+            next_directory: AtomicU64::new(0),
             _alive: alive,
         }
     }
 
-    fn folders(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Vec<String>>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn directories(&self) -> MutexGuard<'_, HashMap<u64, Vec<String>>> {
+        self.directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An instant by the host's clock as that was at the mount, so that it is the same whenever it is asked for.
+    /// Converts a time of the pool to a date. The date is relative to the mount, so that later changes of the host's
+    /// clock do not change it.
     fn date_of(&self, at: Time) -> SystemTime {
-        let (since, date) = self.since;
+        let (mounted, date) = self.mounted;
         let length = |nanos: Nanos| Duration::from_nanos(nanos.0);
-        date + length(at.saturating_since(since)) - length(since.saturating_since(at))
+        date + length(at.saturating_since(mounted)) - length(mounted.saturating_since(at))
     }
 
-    /// Those of a volume, or of the folder.
-    fn attributes(&self, number: u64, volume: Option<&Exported>) -> FileAttr {
+    /// The attributes of a volume, or of the directory.
+    fn attributes(&self, inode: u64, volume: Option<&ExportedVolume>) -> FileAttr {
         let (kind, perm, nlink) = match volume {
             None => (FileType::Directory, 0o700, 2),
             Some(_) => (FileType::RegularFile, 0o600, 1),
         };
-        let changed = volume.map_or(self.since.1, |volume| self.date_of(volume.changed));
+        let changed = volume.map_or(self.mounted.1, |volume| self.date_of(volume.changed));
         let written = volume.map_or(0, |volume| volume.written_bytes);
         FileAttr {
-            ino: INodeNo(number),
+            ino: INodeNo(inode),
             size: volume.map_or(0, |volume| volume.size_bytes),
             blocks: written.div_ceil(STAT_BLOCK_BYTES),
             atime: changed,
             mtime: changed,
             ctime: changed,
-            crtime: self.since.1,
+            crtime: self.mounted.1,
             kind,
             perm,
             nlink,
@@ -111,69 +113,98 @@ impl VolumesAsFiles {
         }
     }
 
-    /// The attributes of the folder or of a volume that is there.
-    fn attributes_of(&self, number: u64) -> Result<FileAttr, Errno> {
-        if number == ROOT {
+    fn attributes_of(&self, inode: u64) -> Result<FileAttr, Errno> {
+        if inode == ROOT {
             return Ok(self.attributes(ROOT, None));
         }
-        let name = self.shared.files.name_of(number).ok_or(Errno::ENOENT)?;
+        let name = self.shared.files.name_of(inode).ok_or(Errno::ENOENT)?;
         let volume = self.shared.volumes.find(&name).ok_or(Errno::ENOENT)?;
-        Ok(self.attributes(number, Some(&volume)))
+        Ok(self.attributes(inode, Some(&volume)))
     }
 
-    /// The open volume, and its size and block size.
-    fn opened(&self, number: INodeNo) -> Result<(Arc<Opened>, u64, u64), Errno> {
-        let opened = self.shared.files.get(number.0).ok_or(Errno::EBADF)?;
-        let block = opened.volume.alignment().0;
-        let size = whole_blocks(opened.volume.size().0, block);
-        Ok((opened, size, block))
+    /// An open volume with its size and its block size in bytes.
+    fn open_volume(&self, inode: INodeNo) -> Result<(Arc<OpenVolume>, u64, u64), Errno> {
+        let open = self.shared.files.get(inode.0).ok_or(Errno::EBADF)?;
+        let block = open.volume.alignment().0;
+        let size = whole_blocks(open.volume.size().0, block);
+        Ok((open, size, block))
     }
 
-    fn flushed(&self, number: INodeNo, reply: ReplyEmpty) {
-        match self.opened(number) {
-            Ok((opened, ..)) => opened.lane().command(VolumeOp::Flush, 0..0, reply),
+    fn flush_volume(&self, inode: INodeNo, reply: ReplyEmpty) {
+        match self.open_volume(inode) {
+            Ok((open, ..)) => open.queue().command(VolumeOp::Flush, 0..0, reply),
             Err(error) => reply.error(error),
         }
     }
 }
 
-/// The handle of a file that is open: whether for writing.
-fn handle_of(flags: OpenFlags) -> FileHandle {
-    FileHandle(u64::from(flags.acc_mode() != OpenAccMode::O_RDONLY))
+/// The access mode of an open file, which is its handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    ReadOnly,
+    Write,
 }
 
-fn is_writer(handle: FileHandle) -> bool {
-    handle.0 != 0
+impl Access {
+    fn from_flags(flags: OpenFlags) -> Self {
+        match flags.acc_mode() {
+            OpenAccMode::O_RDONLY => Self::ReadOnly,
+            _ => Self::Write,
+        }
+    }
+
+    fn from_handle(handle: FileHandle) -> Self {
+        match handle.0 {
+            0 => Self::ReadOnly,
+            _ => Self::Write,
+        }
+    }
+
+    fn handle(self) -> FileHandle {
+        FileHandle(u64::from(self == Self::Write))
+    }
 }
 
-/// Whether whoever has opened a file so waits for each write to be durable.
-fn is_forced(flags: OpenFlags) -> bool {
-    OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::DSYNC)
+/// The durability of writes to a file that was opened with these flags.
+fn durability_of(flags: OpenFlags) -> Durability {
+    if OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::DSYNC) {
+        Durability::BeforeReply
+    } else {
+        Durability::AfterFlush
+    }
 }
 
-/// Whether a volume's name can be a file's. All can that were given by this version.
-fn is_file_name(volume: &Exported) -> bool {
+/// Returns true if a volume's name can be a file name. This version gives no other names.
+fn is_file_name(volume: &ExportedVolume) -> bool {
     !DOTS.contains(&volume.name.as_str()) && !volume.name.contains(['/', '\0'])
 }
 
-/// The first byte from `from` on that is data, or in a hole.
-fn next_of(opened: &Opened, from: u64, size: u64, is_hole: bool) -> Option<u64> {
-    let block = opened.volume.alignment().0;
+/// The content that a seek looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Data,
+    Hole,
+}
+
+/// The first byte at or after `from` with this content.
+fn seek(open: &OpenVolume, from: u64, size: u64, content: Content) -> Option<u64> {
+    let block = open.volume.alignment().0;
     let mut at = from / block * block;
     while at < size {
-        // Two runs are of different kinds, unless somebody writes or discards meanwhile.
-        let runs = opened.volume.block_status(at..size, 2);
-        if let Some(run) = runs.iter().find(|run| run.hole == is_hole) {
-            return Some(run.bytes.start.max(from));
+        // Two extents differ in content, unless another user writes or discards meanwhile.
+        let extents = open.volume.block_status(at..size, 2);
+        let is_wanted = |is_hole: bool| is_hole == (content == Content::Hole);
+        if let Some(extent) = extents.iter().find(|extent| is_wanted(extent.hole)) {
+            return Some(extent.bytes.start.max(from));
         }
-        at = runs.last()?.bytes.end;
+        at = extents.last()?.bytes.end;
     }
     None
 }
 
 impl Filesystem for VolumesAsFiles {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Each is granted or not: what is not there is slower, and no less right.
+        // The kernel may refuse any of these, which are only for speed.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -181,7 +212,7 @@ impl Filesystem for VolumesAsFiles {
         Ok(())
     }
 
-    /// The kernel sends nothing any more, not even that files are closed.
+    /// The kernel sends no more requests, not even to close files.
     fn destroy(&mut self) {
         self.shared.session_ended();
     }
@@ -190,26 +221,26 @@ impl Filesystem for VolumesAsFiles {
         let name = name.to_str().filter(|_| parent.0 == ROOT);
         match name.and_then(|name| self.shared.volumes.find(name)) {
             Some(volume) => {
-                let number = self.shared.files.number_of(&volume.name);
-                let attributes = self.attributes(number, Some(&volume));
-                reply.entry(&KEPT_FOR, &attributes, Generation(0));
+                let inode = self.shared.files.inode_of(&volume.name);
+                let attributes = self.attributes(inode, Some(&volume));
+                reply.entry(&TIME_TO_LIVE, &attributes, Generation(0));
             }
             None => reply.error(Errno::ENOENT),
         }
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes_of(number.0) {
-            Ok(attributes) => reply.attr(&KEPT_FOR, &attributes),
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes_of(inode.0) {
+            Ok(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
             Err(error) => reply.error(error),
         }
     }
 
-    /// Times are taken note of by nobody; a size may be set to what it is.
+    /// Ignores times, and accepts the present size. Refuses other changes.
     fn setattr(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         mode: Option<u32>,
         user: Option<u32>,
         group: Option<u32>,
@@ -224,7 +255,7 @@ impl Filesystem for VolumesAsFiles {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        match self.attributes_of(number.0) {
+        match self.attributes_of(inode.0) {
             Ok(attributes)
                 if size.is_some_and(|size| size != attributes.size)
                     || mode.is_some()
@@ -233,30 +264,30 @@ impl Filesystem for VolumesAsFiles {
             {
                 reply.error(Errno::EPERM);
             }
-            Ok(attributes) => reply.attr(&KEPT_FOR, &attributes),
+            Ok(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
             Err(error) => reply.error(error),
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let shared = &self.shared;
         if shared.is_draining.load(Ordering::Acquire) {
             return reply.error(Errno::ESHUTDOWN);
         }
-        let handle = handle_of(flags);
-        match shared.files.open(number.0, shared) {
-            Ok(opened) if is_writer(handle) && opened.volume.poisoned().is_some() => {
-                shared.files.close(number.0);
+        let access = Access::from_flags(flags);
+        match shared.files.open(inode.0, shared) {
+            Ok(open) if access == Access::Write && open.volume.poisoned().is_some() => {
+                shared.files.close(inode.0);
                 reply.error(Errno::EROFS);
             }
             Ok(_) => reply.opened(
-                handle,
+                access.handle(),
                 FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             ),
             Err(OpenError::Unknown(_)) => reply.error(Errno::ENOENT),
             Err(OpenError::Refused(reason)) => {
                 if let Some(untold) = REFUSED.turn(Instant::now()) {
-                    let volume = shared.files.name_of(number.0);
+                    let volume = shared.files.name_of(inode.0);
                     tracing::warn!(volume, %reason, untold, "a file of the FUSE mount cannot be opened");
                 }
                 reply.error(Errno::ENOMEM);
@@ -267,7 +298,7 @@ impl Filesystem for VolumesAsFiles {
     fn read(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         bytes: u32,
@@ -275,25 +306,25 @@ impl Filesystem for VolumesAsFiles {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (opened, size, block) = match self.opened(number) {
-            Ok(opened) => opened,
+        let (open, size, block) = match self.open_volume(inode) {
+            Ok(open) => open,
             Err(error) => return reply.error(error),
         };
         let end = offset.saturating_add(u64::from(bytes)).min(size);
         if offset >= end {
             return reply.data(&[]);
         }
-        // Of blocks that are asked for in part, all is read.
+        // The first and the last block are read as a whole.
         let begin = offset / block * block;
         let range = begin..end.next_multiple_of(block);
         let (skip, bytes) = ((offset - begin) as usize, (end - offset) as usize);
-        opened.lane().read(range, skip, bytes, reply);
+        open.queue().read(range, skip, bytes, reply);
     }
 
     fn write(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         data: &[u8],
@@ -302,12 +333,12 @@ impl Filesystem for VolumesAsFiles {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let (opened, size, block) = match self.opened(number) {
-            Ok(opened) => opened,
+        let (open, size, block) = match self.open_volume(inode) {
+            Ok(open) => open,
             Err(error) => return reply.error(error),
         };
-        // A long write from memory that does not begin with a page is divided by the kernel at pages. The whole
-        // blocks of a part are written and said to be, and whoever writes goes on behind them.
+        // The kernel divides a long write at the pages of the user's memory. This writes the whole blocks of a piece
+        // and reports their number, and the user continues after them.
         let whole = whole_blocks(data.len() as u64, block);
         if data.is_empty() {
             reply.written(0);
@@ -317,56 +348,56 @@ impl Filesystem for VolumesAsFiles {
             reply.error(Errno::ENOSPC);
         } else {
             let data = &data[..whole as usize];
-            opened.lane().write(offset, data, is_forced(flags), reply);
+            open.queue()
+                .write(offset, data, durability_of(flags), reply);
         }
     }
 
-    /// Each time a file that was open for writing is closed.
+    /// Called when a descriptor of a file is closed.
     fn flush(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        if is_writer(handle) {
-            self.flushed(number, reply);
-        } else {
-            reply.ok();
+        match Access::from_handle(handle) {
+            Access::Write => self.flush_volume(inode, reply),
+            Access::ReadOnly => reply.ok(),
         }
     }
 
-    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.flushed(number, reply);
+    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.flush_volume(inode, reply);
     }
 
     fn release(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.shared.files.close(number.0);
+        self.shared.files.close(inode.0);
         reply.ok();
     }
 
     fn fallocate(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         bytes: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let (opened, size, block) = match self.opened(number) {
-            Ok(opened) => opened,
+        let (open, size, block) = match self.open_volume(inode) {
+            Ok(open) => open,
             Err(error) => return reply.error(error),
         };
         let mode = FallocateFlags::from_bits_retain(mode as u32);
@@ -378,7 +409,7 @@ impl Filesystem for VolumesAsFiles {
         } else if end > size && !mode.contains(FallocateFlags::KEEP_SIZE) {
             reply.error(Errno::ENOSPC);
         } else if !is_zeroing {
-            // All of a volume has its place on the disks.
+            // Volumes have all of their space allocated.
             reply.ok();
         } else if !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
             reply.error(Errno::EINVAL);
@@ -389,31 +420,31 @@ impl Filesystem for VolumesAsFiles {
                 no_hole: false,
                 durable: false,
             };
-            opened.lane().command(op, offset..end.min(size), reply);
+            open.queue().command(op, offset..end.min(size), reply);
         }
     }
 
     fn lseek(
         &self,
         _: &Request,
-        number: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        /// As in lseek(2); the kernel deals with the others.
+        /// Values of lseek(2). The kernel handles the others.
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
-        let (opened, size, _) = match self.opened(number) {
-            Ok(opened) => opened,
+        let (open, size, _) = match self.open_volume(inode) {
+            Ok(open) => open,
             Err(error) => return reply.error(error),
         };
         let from = u64::try_from(offset).ok().filter(|from| *from < size);
         let found = match (from, whence) {
-            (Some(from), SEEK_DATA) => next_of(&opened, from, size, false),
-            // There is a hole behind the end.
-            (Some(from), SEEK_HOLE) => next_of(&opened, from, size, true).or(Some(size)),
+            (Some(from), SEEK_DATA) => seek(&open, from, size, Content::Data),
+            // The end of a file counts as a hole.
+            (Some(from), SEEK_HOLE) => seek(&open, from, size, Content::Hole).or(Some(size)),
             (None, SEEK_DATA | SEEK_HOLE) => None,
             _ => return reply.error(Errno::EINVAL),
         };
@@ -427,8 +458,8 @@ impl Filesystem for VolumesAsFiles {
         let volumes = self.shared.volumes.list().into_iter();
         let names = volumes.filter(is_file_name).map(|volume| volume.name);
         let names = DOTS.map(str::to_owned).into_iter().chain(names).collect();
-        let handle = self.folder_numbers.fetch_add(1, Ordering::Relaxed);
-        self.folders().insert(handle, names);
+        let handle = self.next_directory.fetch_add(1, Ordering::Relaxed);
+        self.directories().insert(handle, names);
         reply.opened(FileHandle(handle), FopenFlags::empty());
     }
 
@@ -440,16 +471,16 @@ impl Filesystem for VolumesAsFiles {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let folders = self.folders();
-        let Some(names) = folders.get(&handle.0) else {
+        let directories = self.directories();
+        let Some(names) = directories.get(&handle.0) else {
             return reply.error(Errno::EBADF);
         };
         for (index, name) in names.iter().enumerate().skip(offset as usize) {
-            let (number, kind) = match DOTS.contains(&name.as_str()) {
+            let (inode, kind) = match DOTS.contains(&name.as_str()) {
                 true => (ROOT, FileType::Directory),
-                false => (self.shared.files.number_of(name), FileType::RegularFile),
+                false => (self.shared.files.inode_of(name), FileType::RegularFile),
             };
-            if reply.add(INodeNo(number), index as u64 + 1, kind, name) {
+            if reply.add(INodeNo(inode), index as u64 + 1, kind, name) {
                 break;
             }
         }
@@ -464,7 +495,7 @@ impl Filesystem for VolumesAsFiles {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.folders().remove(&handle.0);
+        self.directories().remove(&handle.0);
         reply.ok();
     }
 
@@ -478,7 +509,7 @@ impl Filesystem for VolumesAsFiles {
         reply.statfs(all, free, free, files, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 
-    // Volumes are made and deleted by the control API alone.
+    // Only the control API makes and deletes volumes.
 
     fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
         reply.error(Errno::EPERM);

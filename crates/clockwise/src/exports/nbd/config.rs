@@ -1,4 +1,4 @@
-//! What the operator decides about the NBD server, and what it says in return.
+//! Configuration and status of the NBD server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// The most connections by default: enough for every client of a machine, few enough for its
-/// descriptors (three a connection).
+/// The default limit of connections: enough for the clients of a machine, and few enough for its descriptors, three for
+/// each connection.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
 
-/// How the server is reached and what it allows.
+/// Configuration of the NBD server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NbdConfig {
-    /// The path of a unix socket; a dead one that is there is replaced.
+    /// The path of a unix socket. A socket that nothing listens at is replaced.
     pub unix: Option<PathBuf>,
-    /// The permission bits of the unix socket, which are the access rule.
+    /// The permission bits of the unix socket, which decide who may connect.
     pub unix_mode: u32,
-    /// An address to listen on with TCP; port 0 takes a free one. There is no access rule on TCP.
+    /// A TCP address to listen on; port 0 takes a free port. Anyone who reaches it may connect.
     pub tcp: Option<SocketAddr>,
-    /// The most connections at a time; one more is told so and closed.
+    /// The most connections at a time. Further ones are refused with a message.
     pub connections_max: usize,
-    /// How long a client may take for its handshake.
+    /// Time for each step of a client in its handshake.
     pub handshake_within: Duration,
-    /// The threads that serve connections; `None` is one for each processor, at most four.
+    /// Number of threads that serve connections; `None` is one for each processor, at most four.
     pub workers: Option<usize>,
 }
 
 impl Default for NbdConfig {
-    /// Nowhere to be reached; the owner's group may use a unix socket.
+    /// No address. A unix socket is open to its owner and group.
     fn default() -> Self {
         Self {
             unix: None,
@@ -41,29 +41,29 @@ impl Default for NbdConfig {
     }
 }
 
-/// Why the server did not start.
+/// Reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No address was given.
+    /// The configuration has no address.
     #[error("the block export has neither a unix socket nor a TCP address to listen on")]
     NoAddress,
-    /// An address could not be listened on.
+    /// Listening on the TCP address failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The path or address.
+        /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The unix socket cannot be listened on.
+    /// Listening on the unix socket failed.
     #[error("{}", .0.what)]
     Socket(Failure),
-    /// The process lacks what the server needs.
+    /// The process lacks resources.
     #[error("cannot start the block export: {0}")]
     Resources(#[from] std::io::Error),
 }
 
-/// What the server has done.
+/// Counters of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct NbdStatus {
     /// Connections open now, those in their handshake included.
@@ -72,7 +72,7 @@ pub struct NbdStatus {
     pub accepted: u64,
     /// Connections refused because there were too many.
     pub refused: u64,
-    /// Connections ended because the client broke the protocol or ran out of time.
+    /// Connections ended because the client broke the protocol or missed a deadline.
     pub broken: u64,
     /// Requests answered, errors included.
     pub requests: u64,

@@ -1,27 +1,27 @@
-//! One connection from its acceptance to its end.
+//! A connection from its acceptance to its end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use engine::clock;
 use sched::units::{Nanos, Time};
 
-use super::handshake::{Handshake, Progress};
-use super::session::{Broken, Outcome, Session, Verdict};
+use super::handshake::{Handshake, HandshakeOutcome};
+use super::log_lines::Stage;
+use super::session::{ConnectionError, DeadlineCheck, Session, TurnOutcome};
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
     phase: Phase,
-    /// How long the client has for the next step of its handshake, and until when.
+    /// Time for each step of the client in the handshake.
     handshake_within: Nanos,
     handshake_until: Time,
-    /// Whether it waits for its turn.
-    pub(super) queued: bool,
-    /// When the worker looks whether the client does in time what it has to.
-    pub(super) next_look: Option<Time>,
-    /// Whether its requests are no longer taken.
-    draining: bool,
+    /// The connection is in the worker's queue.
+    pub(super) is_queued: bool,
+    /// Time of the next deadline check.
+    pub(super) next_check: Option<Time>,
+    /// No more requests are read.
+    is_draining: bool,
 }
 
 #[derive(Debug)]
@@ -30,12 +30,12 @@ enum Phase {
     Session(Box<Session>),
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TurnEnd {
-    pub(super) outcome: Outcome,
-    /// The session has just begun: its events are to be watched.
-    pub(super) began: bool,
+pub(super) struct TurnReport {
+    pub(super) outcome: TurnOutcome,
+    /// The session began in this turn. Its events must be added to epoll.
+    pub(super) has_new_session: bool,
 }
 
 impl Connection {
@@ -45,13 +45,13 @@ impl Connection {
             phase: Phase::Handshake(Box::new(handshake)),
             handshake_within,
             handshake_until: clock::now() + handshake_within,
-            queued: false,
-            next_look: None,
-            draining: false,
+            is_queued: false,
+            next_check: None,
+            is_draining: false,
         }
     }
 
-    /// Until when the handshake has to go on.
+    /// Deadline of the client's current step in the handshake.
     pub(super) fn handshake_until(&self) -> Time {
         self.handshake_until
     }
@@ -67,59 +67,55 @@ impl Connection {
         }
     }
 
-    /// Notes what epoll said of the socket.
-    pub(super) fn socket_event(&mut self, readable: bool, writable: bool, hung_up: bool) {
-        if let Phase::Session(session) = &mut self.phase {
-            session.readable |= readable || hung_up;
-            session.writable |= writable || hung_up;
-            session.hung_up |= hung_up;
+    /// The phase of the connection, for the log.
+    pub(super) fn stage(&self) -> Stage {
+        match self.phase {
+            Phase::Handshake(_) => Stage::Handshake,
+            Phase::Session(_) => Stage::Transmission,
         }
     }
 
-    /// Notes that memory has been asked back, or has become free.
-    pub(super) fn memory_event(&mut self) {
-        if let Phase::Session(session) = &mut self.phase {
-            session.memory_event();
-        }
-    }
-
-    /// Looks whether the client does in time what has to be done in time: its handshake, or giving
-    /// back memory that others need.
-    pub(super) fn look(&mut self, now: Time) -> Verdict {
+    /// Compares the client's progress with its deadline: in the handshake, or for memory that others need.
+    pub(super) fn check_deadline(&mut self, now: Time) -> DeadlineCheck {
         match &mut self.phase {
-            Phase::Handshake(_) if self.handshake_until <= now => Verdict::Overdue,
-            Phase::Handshake(_) => Verdict::LookAt(self.handshake_until),
-            Phase::Session(session) => session.look(now),
+            Phase::Handshake(_) if self.handshake_until <= now => DeadlineCheck::Missed,
+            Phase::Handshake(_) => DeadlineCheck::Pending(self.handshake_until),
+            Phase::Session(session) => session.check_deadline(now),
         }
     }
 
-    /// Lets it end as soon as what is in flight has been answered.
+    /// Lets the connection end once the requests in flight have been answered.
     pub(super) fn drain(&mut self) {
-        self.draining = true;
+        self.is_draining = true;
         if let Phase::Session(session) = &mut self.phase {
             session.close_input();
         }
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn turn(&mut self) -> Result<TurnEnd, Broken> {
-        let mut began = false;
+    /// Does everything that needs no waiting.
+    pub(super) fn turn(&mut self) -> Result<TurnReport, ConnectionError> {
+        let mut has_new_session = false;
         if let Phase::Handshake(handshake) = &mut self.phase {
-            if self.draining {
-                return Ok(TurnEnd {
-                    outcome: Outcome::Ended,
-                    began,
+            if self.is_draining {
+                return Ok(TurnReport {
+                    outcome: TurnOutcome::Ended,
+                    has_new_session,
                 });
             }
-            let progress = handshake.turn(self.socket.as_fd())?;
-            if handshake.has_advanced() {
+            let outcome = handshake.turn(self.socket.as_fd())?;
+            if handshake.take_progress() {
                 self.handshake_until = clock::now() + self.handshake_within;
             }
-            match progress {
-                Progress::Still(outcome) => return Ok(TurnEnd { outcome, began }),
-                Progress::Done(session) => {
+            match outcome {
+                HandshakeOutcome::Handshake(outcome) => {
+                    return Ok(TurnReport {
+                        outcome,
+                        has_new_session,
+                    });
+                }
+                HandshakeOutcome::Transmission(session) => {
                     self.phase = Phase::Session(session);
-                    began = true;
+                    has_new_session = true;
                 }
             }
         }
@@ -127,6 +123,9 @@ impl Connection {
             unreachable!("a connection past its handshake is in a session");
         };
         let outcome = session.turn(self.socket.as_fd())?;
-        Ok(TurnEnd { outcome, began })
+        Ok(TurnReport {
+            outcome,
+            has_new_session,
+        })
     }
 }

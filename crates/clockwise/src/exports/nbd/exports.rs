@@ -13,7 +13,7 @@ use super::proto::transmission_flags as flags;
 use super::worker::Shared;
 use crate::exports::requests::volumes::{OpenError, Opener};
 
-/// What every volume can do.
+/// The transmission flags of every volume.
 const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_FLUSH
     | flags::SEND_FUA
@@ -22,20 +22,20 @@ const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_FAST_ZERO
     | flags::CAN_MULTI_CONN;
 
-/// A user of a volume, as the pool tells it.
+/// The name of an NBD client in the pool's list of users of a volume.
 pub(crate) const USER: &str = "an NBD client";
 
 const OPENER: Opener = Opener {
     user: USER,
-    what: "a connection",
+    memory_owner: "a connection",
 };
 
-/// The exports that one connection can choose from, and the one that it chose.
+/// The exports for one connection, and the one that it has opened.
 pub(super) struct PoolExports {
     shared: Arc<Shared>,
-    /// The connection's name, under which the pool knows its client.
+    /// Name of the connection's client of the pool.
     name: String,
-    /// Why the connection may choose none.
+    /// Reason for which the connection may not open an export.
     refused: Option<String>,
     opened: RefCell<Option<(Client, Arc<Volume>)>>,
 }
@@ -50,7 +50,7 @@ impl PoolExports {
         }
     }
 
-    /// What was opened, once.
+    /// Takes the opened export.
     pub(super) fn take_opened(&self) -> Option<(Client, Arc<Volume>)> {
         self.opened.borrow_mut().take()
     }
@@ -63,22 +63,24 @@ impl PoolExports {
 impl Exports for PoolExports {
     fn list(&self) -> Vec<(String, String)> {
         let description = self.description();
-        let all = self.shared.volumes.list().into_iter();
-        all.map(|one| (one.name, description.clone())).collect()
+        let volumes = self.shared.volumes.list().into_iter();
+        volumes
+            .map(|volume| (volume.name, description.clone()))
+            .collect()
     }
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        let one = self.shared.volumes.find(name)?;
-        let read_only = if one.is_read_only {
+        let volume = self.shared.volumes.find(name)?;
+        let read_only = if volume.is_read_only {
             flags::READ_ONLY
         } else {
             0
         };
         Some(ExportInfo {
-            name: one.name,
+            name: volume.name,
             description: self.description(),
-            size_bytes: one.size_bytes,
-            block_bytes: u32::try_from(one.block_bytes)
+            size_bytes: volume.size_bytes,
+            block_bytes: u32::try_from(volume.block_bytes)
                 .ok()
                 .filter(|block| *block <= BLOCK_BYTES_MIN_MAX)?,
             flags: VOLUME_FLAGS | read_only,

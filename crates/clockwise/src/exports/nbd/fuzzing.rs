@@ -1,13 +1,14 @@
-//! What must hold for any bytes a client can send: the entry points of the fuzz targets, and of the
-//! test that replays their corpus.
+//! Properties of the protocol code for all bytes of a client: entry points of the fuzz targets, and of the test that
+//! replays their corpus.
 //!
-//! Each function panics when something does not hold.
+//! Each function panics if a property is violated.
 
 use super::negotiate::{Exports, Negotiation, Step};
 use super::proto::option::{ExportInfo, RefusalKind};
-use super::proto::request::{self, Agreed, Command, REQUEST_BYTES, RequestHeader};
+use super::proto::reply::ReplyFormat;
+use super::proto::request::{self, Command, REQUEST_BYTES, RequestHeader, TransmissionParameters};
 use super::proto::{
-    BLOCK_BYTES_MIN, Fatal, PAYLOAD_BYTES_MAX, PAYLOAD_SKIP_BYTES_MAX, transmission_flags,
+    BLOCK_BYTES_MIN, PAYLOAD_BYTES_MAX, PAYLOAD_SKIP_BYTES_MAX, ProtocolError, transmission_flags,
 };
 
 /// Two exports, one of which cannot be opened.
@@ -39,17 +40,17 @@ impl Exports for TwoExports {
     }
 }
 
-/// How a handshake came out: the last step, everything sent, and how much was taken in.
-type Outcome = (Result<Step, Fatal>, Vec<u8>, usize);
+/// The result of a handshake: the last step, all bytes sent, and the number of bytes parsed.
+type HandshakeResult = (Result<Step, ProtocolError>, Vec<u8>, usize);
 
-fn negotiate(input: &[u8], piece: usize) -> Outcome {
+fn negotiate(input: &[u8], piece: usize) -> HandshakeResult {
     let mut out = Vec::new();
     let mut negotiation = Negotiation::new(&mut out);
     let mut at = 0;
     while at < input.len() {
         let end = (at + piece).min(input.len());
         match negotiation.receive(&input[at..end], &TwoExports, &mut out) {
-            Err(fatal) => return (Err(fatal), out, 0),
+            Err(error) => return (Err(error), out, 0),
             Ok((taken, step)) => {
                 assert!(
                     taken > 0 && taken <= end - at,
@@ -66,11 +67,11 @@ fn negotiate(input: &[u8], piece: usize) -> Outcome {
     (Ok(Step::More), out, at)
 }
 
-/// A whole handshake: it comes out the same however the bytes arrive, takes in what it was given,
-/// and answers with a bounded number of well-formed replies.
+/// Runs a handshake. Its result does not depend on the pieces in which the bytes arrive, it parses at least one byte of
+/// each piece, and its replies are well-formed and bounded.
 ///
 /// # Panics
-/// When that does not hold.
+/// If one of these properties is violated.
 pub fn nbd_option(data: &[u8]) {
     let Some((&piece, input)) = data.split_first() else {
         return;
@@ -85,7 +86,7 @@ pub fn nbd_option(data: &[u8]) {
     check_replies(&out[18..], matches!(result, Ok(Step::Transmit(_))));
 }
 
-/// Replies, one after the other; after the last one may come the answer to the old way in.
+/// Checks a sequence of replies, which the reply to `NBD_OPT_EXPORT_NAME` may end.
 fn check_replies(mut bytes: &[u8], transmits: bool) {
     const REPLY_HEADER_BYTES: usize = 20;
     while !bytes.is_empty() {
@@ -109,13 +110,12 @@ fn check_replies(mut bytes: &[u8], transmits: bool) {
     }
 }
 
-/// A request's header under what was agreed: a request that is let through is in the export,
-/// aligned, and no longer than may be.
+/// Checks the header of a request. An accepted request is inside the export, aligned, and within the limits of length.
 ///
 /// # Panics
-/// When that does not hold.
+/// If one of these properties is violated.
 pub fn nbd_request(data: &[u8]) {
-    let Some((agreed, rest)) = data.split_first_chunk::<12>() else {
+    let Some((parameters, rest)) = data.split_first_chunk::<12>() else {
         return;
     };
     let Some(header) = rest.first_chunk::<REQUEST_BYTES>() else {
@@ -124,7 +124,7 @@ pub fn nbd_request(data: &[u8]) {
     let [
         flags @ ..,
         structured,
-        block_status,
+        base_allocation,
         s0,
         s1,
         s2,
@@ -133,27 +133,31 @@ pub fn nbd_request(data: &[u8]) {
         s5,
         s6,
         s7,
-    ] = *agreed;
+    ] = *parameters;
     let block = u64::from(BLOCK_BYTES_MIN);
     let size_bytes = u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]) / block * block;
-    let agreed = Agreed {
+    let parameters = TransmissionParameters {
         size_bytes,
         block_bytes: BLOCK_BYTES_MIN,
         flags: u16::from_be_bytes(flags),
-        structured: structured & 1 == 1,
-        block_status: block_status & 1 == 1,
+        reply_format: if structured & 1 == 1 {
+            ReplyFormat::Structured
+        } else {
+            ReplyFormat::Simple
+        },
+        has_base_allocation: base_allocation & 1 == 1,
     };
     let Ok(header) = RequestHeader::decode(header) else {
         return;
     };
-    let Ok(command) = request::check(&header, &agreed) else {
+    let Ok(command) = request::check(&header, &parameters) else {
         return;
     };
     let length = u64::from(header.length);
     match command {
         Command::Flush | Command::Disconnect => return,
-        Command::Nothing => assert_eq!(length, 0),
-        Command::Read { .. } | Command::Write { .. } => {
+        Command::Empty => assert_eq!(length, 0),
+        Command::Read(_) | Command::Write(_) => {
             assert!(header.length <= PAYLOAD_BYTES_MAX && length > 0);
         }
         _ => assert!(length > 0),
@@ -168,7 +172,7 @@ pub fn nbd_request(data: &[u8]) {
     assert!(header.payload_bytes() <= PAYLOAD_SKIP_BYTES_MAX);
     let writes = matches!(
         command,
-        Command::Write { .. } | Command::Trim { .. } | Command::WriteZeroes { .. }
+        Command::Write(_) | Command::Trim(_) | Command::WriteZeroes { .. }
     );
-    assert!(!writes || agreed.flags & transmission_flags::READ_ONLY == 0);
+    assert!(!writes || parameters.flags & transmission_flags::READ_ONLY == 0);
 }

@@ -1,14 +1,14 @@
-//! One connection in its handshake: carries bytes between a socket and a [`Negotiation`].
+//! A connection in its handshake: moves bytes between a socket and a [`Negotiation`].
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::exports::PoolExports;
 use super::input::{BULK_BYTES, Received};
-use super::negotiate::{Negotiation, Start, Step};
-use super::session::{Broken, Outcome, Session};
+use super::negotiate::{Negotiation, Step};
+use super::session::{ConnectionError, Session, TurnOutcome};
 
-/// How many options one turn may have before other connections have theirs.
+/// The most options of one turn, which bounds the wait of other connections.
 const OPTIONS_PER_TURN: usize = 16;
 
 /// A connection in its handshake.
@@ -16,102 +16,97 @@ const OPTIONS_PER_TURN: usize = 16;
 pub(super) struct Handshake {
     negotiation: Negotiation,
     exports: PoolExports,
-    /// Received and not yet taken in.
+    /// Received and not yet parsed.
     input: Vec<u8>,
-    out: Vec<u8>,
-    /// How much of `out` has been sent.
+    output: Vec<u8>,
+    /// Bytes of `output` that have been sent.
     sent: usize,
-    then: Then,
-    /// The client has sent something whole, and taken what it was answered before.
+    /// The step after all output has been sent.
+    next: Step,
+    /// The client has completed a message and accepted the replies before it.
     has_advanced: bool,
 }
 
-/// What follows when everything has been sent.
-#[derive(Debug)]
-enum Then {
-    Listen,
-    Transmit(Start),
-    Close,
-}
-
-/// What a turn came to.
-pub(super) enum Progress {
-    Still(Outcome),
-    /// The handshake is done.
-    Done(Box<Session>),
+/// The result of a turn.
+pub(super) enum HandshakeOutcome {
+    /// The handshake continues, or the connection ends.
+    Handshake(TurnOutcome),
+    /// The transmission phase begins.
+    Transmission(Box<Session>),
 }
 
 impl Handshake {
     pub(super) fn new(exports: PoolExports) -> Self {
-        let mut out = Vec::new();
-        let negotiation = Negotiation::new(&mut out);
+        let mut output = Vec::new();
+        let negotiation = Negotiation::new(&mut output);
         Self {
             negotiation,
             exports,
             input: Vec::new(),
-            out,
+            output,
             sent: 0,
-            then: Then::Listen,
+            next: Step::More,
             has_advanced: false,
         }
     }
 
-    /// Whether the client has got further since this was last asked.
-    pub(super) fn has_advanced(&mut self) -> bool {
+    /// Returns true if the client has made progress since the last call.
+    pub(super) fn take_progress(&mut self) -> bool {
         std::mem::take(&mut self.has_advanced)
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn turn(&mut self, socket: BorrowedFd<'_>) -> Result<Progress, Broken> {
+    /// Does everything that needs no waiting.
+    pub(super) fn turn(
+        &mut self,
+        socket: BorrowedFd<'_>,
+    ) -> Result<HandshakeOutcome, ConnectionError> {
+        use HandshakeOutcome as H;
         for _ in 0..OPTIONS_PER_TURN {
             if !self.send(socket)? {
-                return Ok(Progress::Still(Outcome::Sleep));
+                return Ok(H::Handshake(TurnOutcome::Waiting));
             }
-            match std::mem::replace(&mut self.then, Then::Close) {
-                Then::Listen => self.then = Then::Listen,
-                Then::Close => return Ok(Progress::Still(Outcome::Ended)),
-                Then::Transmit(start) => {
+            match std::mem::replace(&mut self.next, Step::Close) {
+                Step::More => {}
+                Step::Close => return Ok(H::Handshake(TurnOutcome::Ended)),
+                Step::Transmit(selected) => {
                     let Some((client, volume)) = self.exports.take_opened() else {
-                        return Ok(Progress::Still(Outcome::Ended));
+                        return Ok(H::Handshake(TurnOutcome::Ended));
                     };
-                    let session = Session::new(client, volume, start.agreed, &self.input);
-                    return Ok(Progress::Done(Box::new(session)));
+                    let session = Session::new(client, volume, selected.parameters, &self.input);
+                    return Ok(H::Transmission(Box::new(session)));
                 }
             }
+            self.next = Step::More;
             if self.input.is_empty() {
                 match self.receive(socket)? {
                     Received::Bytes(_) => {}
-                    Received::Nothing => return Ok(Progress::Still(Outcome::Sleep)),
-                    Received::End => return Ok(Progress::Still(Outcome::Ended)),
+                    Received::WouldBlock => return Ok(H::Handshake(TurnOutcome::Waiting)),
+                    Received::End => return Ok(H::Handshake(TurnOutcome::Ended)),
                 }
             }
             let (taken, step) =
                 self.negotiation
-                    .receive(&self.input, &self.exports, &mut self.out)?;
+                    .receive(&self.input, &self.exports, &mut self.output)?;
             self.input.drain(..taken);
-            // Each option has an answer.
-            self.has_advanced |= !self.out.is_empty();
-            match step {
-                Step::More => {}
-                Step::Transmit(start) => self.then = Then::Transmit(start),
-                Step::Close => self.then = Then::Close,
-            }
+            // Each option has a reply.
+            self.has_advanced |= !self.output.is_empty();
+            self.next = step;
         }
-        Ok(Progress::Still(Outcome::Again))
+        Ok(H::Handshake(TurnOutcome::Ready))
     }
 
-    /// Sends what there is; whether nothing is left.
+    /// Sends as much as the socket accepts. Returns true if nothing is left.
     fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        while self.sent < self.out.len() {
+        while self.sent < self.output.len() {
             let flags = rustix::net::SendFlags::NOSIGNAL;
-            match rustix::net::send(socket, &self.out[self.sent..], flags) {
+            match rustix::net::send(socket, &self.output[self.sent..], flags) {
                 Ok(count) => self.sent += count,
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.out.clear();
+        self.output.clear();
         self.sent = 0;
         Ok(true)
     }

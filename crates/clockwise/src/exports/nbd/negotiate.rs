@@ -1,127 +1,117 @@
-//! The handshake as a pure state machine: what the client sent goes in, what to send comes out.
+//! The handshake as a pure state machine: bytes of the client in, bytes of the server out.
 //!
 //! ```text
 //! server greeting -> client flags -> { option -> replies }* -> transmission | end
 //! ```
 //!
-//! What is kept between options is what they change: structured replies, and the export for which
-//! `base:allocation` was selected. The empty name is the default export: the only volume of a pool
-//! that has one, and an error that says so where there are several.
+//! Options change two things: structured replies, and the export for which `base:allocation` is selected. The empty
+//! name selects the default export: the only volume of a pool that has one. A pool with several volumes refuses it.
 //!
 //! Deliberately absent: time limits and buffering of replies, which are the server's.
 
 use super::proto::option::{
-    self, ClientFlags, ClientOption, ExportInfo, InfoRequests, MetaQuery, OptionHeader, RefusalKind,
+    self, ClientFlags, ClientOption, ExportInfo, InfoRequests, MetaQuery, OptionHeader, Padding,
+    RefusalKind,
 };
-use super::proto::request::Agreed;
+use super::proto::reply::ReplyFormat;
+use super::proto::request::TransmissionParameters;
 use super::proto::{
-    Fatal, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, OPTIONS_BYTES_MAX, transmission_flags,
+    OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, OPTIONS_BYTES_MAX, ProtocolError, transmission_flags,
 };
 
 /// The exports that a client can choose from.
 pub trait Exports {
-    /// The names and descriptions of all.
+    /// The names and descriptions of all exports.
     fn list(&self) -> Vec<(String, String)>;
-    /// One by its exact name.
+    /// The export of exactly this name.
     fn find(&self, name: &str) -> Option<ExportInfo>;
-    /// Prepares transmission on one.
+    /// Prepares transmission on an export.
     ///
     /// # Errors
-    /// Why that is not possible now, for the client.
+    /// The refusal for the client.
     fn open(&self, name: &str) -> Result<(), (RefusalKind, String)>;
 }
 
-/// What to do after some bytes of the client were taken in.
+/// The next step of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Go on with the handshake.
+    /// Continue the handshake.
     More,
-    /// The handshake is done; what follows from the client are requests.
-    Transmit(Start),
-    /// Send what there is to send, then close.
+    /// Begin transmission. The following bytes of the client are requests.
+    Transmit(SelectedExport),
+    /// Send all replies, then close.
     Close,
 }
 
-/// How transmission begins.
+/// The export that the client has selected for transmission.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Start {
+pub struct SelectedExport {
     /// The canonical name of the export.
     pub name: String,
-    /// What was agreed.
-    pub agreed: Agreed,
+    /// The result of the negotiation.
+    pub parameters: TransmissionParameters,
 }
 
+/// The next bytes of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Expect {
+enum InputState {
     ClientFlags,
     Header,
     Data(OptionHeader),
-    /// The rest of an option that is too long to look at.
+    /// The rest of an option that exceeds the limit, in bytes.
     Skip(OptionHeader, u32),
 }
 
 /// The state of one handshake.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
-    expect: Expect,
+    state: InputState,
     collected: Vec<u8>,
-    no_zeroes: bool,
-    /// How many bytes of options have come.
+    padding: Padding,
+    /// Bytes of all options so far.
     options_bytes: u64,
-    structured: bool,
+    reply_format: ReplyFormat,
     /// The canonical name of the export for which `base:allocation` is selected.
-    block_status_of: Option<String>,
+    base_allocation_of: Option<String>,
 }
 
 impl Negotiation {
-    /// Begins, appending the greeting to `out`.
+    /// Begins a handshake and appends the greeting to `out`.
     #[must_use]
     pub fn new(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&option::greeting());
         Self {
-            expect: Expect::ClientFlags,
+            state: InputState::ClientFlags,
             collected: Vec::new(),
-            no_zeroes: false,
+            padding: Padding::Zeroes,
             options_bytes: 0,
-            structured: false,
-            block_status_of: None,
+            reply_format: ReplyFormat::Simple,
+            base_allocation_of: None,
         }
     }
 
-    /// Takes bytes from the front of `input` up to the end of one option at most, appends to `out`
-    /// what there is to answer, and says how many bytes it took and what to do next.
+    /// Parses `input` up to the end of at most one option, and appends the replies to `out`. Returns the number of
+    /// bytes parsed and the next step.
     ///
     /// # Errors
-    /// When the connection must end without an answer.
+    /// If the connection must end without a reply.
     pub fn receive(
         &mut self,
         input: &[u8],
         exports: &dyn Exports,
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Step), Fatal> {
+    ) -> Result<(usize, Step), ProtocolError> {
         let mut taken = 0;
         loop {
-            if let Expect::Skip(header, left) = self.expect {
-                let skipped = (left as usize).min(input.len() - taken);
-                taken += skipped;
-                let left = left - skipped as u32;
-                self.expect = Expect::Skip(header, left);
-                if left > 0 {
-                    return Ok((taken, Step::More));
+            let needed = match self.state {
+                InputState::Skip(header, left) => {
+                    let skipped = (left as usize).min(input.len() - taken);
+                    self.skip(header, left - skipped as u32, out);
+                    return Ok((taken + skipped, Step::More));
                 }
-                self.expect = Expect::Header;
-                option::refuse(
-                    out,
-                    header.code,
-                    RefusalKind::TooBig,
-                    "the option is longer than 64 KiB",
-                );
-                return Ok((taken, Step::More));
-            }
-            let needed = match self.expect {
-                Expect::ClientFlags => option::CLIENT_FLAGS_BYTES,
-                Expect::Header => option::OPTION_HEADER_BYTES,
-                Expect::Data(header) | Expect::Skip(header, _) => header.length as usize,
+                InputState::ClientFlags => option::CLIENT_FLAGS_BYTES,
+                InputState::Header => option::OPTION_HEADER_BYTES,
+                InputState::Data(header) => header.length as usize,
             };
             let moved = (needed - self.collected.len()).min(input.len() - taken);
             self.collected
@@ -137,50 +127,65 @@ impl Negotiation {
         }
     }
 
-    /// Acts on the bytes that were expected; `None` when they ask for more before an answer.
+    /// Continues after skipped bytes, of which `left` are missing. The refusal follows after the last one.
+    fn skip(&mut self, header: OptionHeader, left: u32, out: &mut Vec<u8>) {
+        if left > 0 {
+            self.state = InputState::Skip(header, left);
+            return;
+        }
+        self.state = InputState::Header;
+        option::refuse(
+            out,
+            header.code,
+            RefusalKind::TooBig,
+            "the option is longer than 64 KiB",
+        );
+    }
+
+    /// Acts on complete bytes. Returns `None` if more bytes are needed before a reply.
     fn advance(
         &mut self,
         bytes: &[u8],
         exports: &dyn Exports,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Step>, Fatal> {
-        match self.expect {
-            Expect::ClientFlags => {
+    ) -> Result<Option<Step>, ProtocolError> {
+        match self.state {
+            InputState::ClientFlags => {
                 let bytes = bytes.try_into().expect("collected to this length");
-                self.no_zeroes = ClientFlags::decode(bytes)?.no_zeroes;
-                self.expect = Expect::Header;
+                self.padding = ClientFlags::decode(bytes)?.padding;
+                self.state = InputState::Header;
                 Ok(None)
             }
-            Expect::Header => {
+            InputState::Header => {
                 let bytes = bytes.try_into().expect("collected to this length");
                 let header = OptionHeader::decode(bytes)?;
-                self.expect = self.expect_data(header)?;
+                self.state = self.expect_data(header)?;
                 Ok(None)
             }
-            Expect::Data(header) => {
-                self.expect = Expect::Header;
+            InputState::Data(header) => {
+                self.state = InputState::Header;
                 self.option(header.code, bytes, exports, out).map(Some)
             }
-            Expect::Skip(..) => unreachable!("skipped bytes are not collected"),
+            InputState::Skip(..) => unreachable!("skipped bytes are not collected"),
         }
     }
 
-    fn expect_data(&mut self, header: OptionHeader) -> Result<Expect, Fatal> {
+    fn expect_data(&mut self, header: OptionHeader) -> Result<InputState, ProtocolError> {
         let OptionHeader { code, length } = header;
         let is_long = length > OPTION_BYTES_MAX;
         if length > OPTION_SKIP_BYTES_MAX || (is_long && code == option::code::EXPORT_NAME) {
-            return Err(Fatal::OptionLength {
+            return Err(ProtocolError::OptionLength {
                 option: code,
                 length,
             });
         }
         self.options_bytes += option::OPTION_HEADER_BYTES as u64 + u64::from(length);
         if self.options_bytes > OPTIONS_BYTES_MAX {
-            return Err(Fatal::OptionsLength);
+            return Err(ProtocolError::OptionsLength);
         }
         Ok(match is_long {
-            true => Expect::Skip(header, length),
-            false => Expect::Data(header),
+            true => InputState::Skip(header, length),
+            false => InputState::Data(header),
         })
     }
 
@@ -190,28 +195,22 @@ impl Negotiation {
         data: &[u8],
         exports: &dyn Exports,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Fatal> {
+    ) -> Result<Step, ProtocolError> {
         let decoded = match option::decode(code, data) {
             Ok(decoded) => decoded,
-            Err(_) if code == option::code::EXPORT_NAME => return Err(Fatal::UnknownExport),
+            Err(_) if code == option::code::EXPORT_NAME => {
+                return Err(ProtocolError::UnknownExport);
+            }
             Err(refusal) => {
                 if code == option::code::SET_META_CONTEXT {
-                    self.block_status_of = None;
+                    self.base_allocation_of = None;
                 }
                 option::refuse(out, code, refusal.kind, refusal.text);
                 return Ok(Step::More);
             }
         };
         match decoded {
-            ClientOption::ExportName(name) => {
-                let export = find(exports, name).map_err(|_| Fatal::UnknownExport)?;
-                exports
-                    .open(&export.name)
-                    .map_err(|_| Fatal::UnknownExport)?;
-                let start = self.start(&export);
-                option::export_name(out, export.size_bytes, start.agreed.flags, self.no_zeroes);
-                return Ok(Step::Transmit(start));
-            }
+            ClientOption::ExportName(name) => return self.export_name(name, exports, out),
             ClientOption::Abort => {
                 option::ack(out, code);
                 return Ok(Step::Close);
@@ -222,74 +221,71 @@ impl Negotiation {
                 }
                 option::ack(out, code);
             }
-            ClientOption::Info(name, wants) | ClientOption::Go(name, wants) => {
-                let goes = matches!(decoded, ClientOption::Go(..));
-                return Ok(self.info(code, name, wants, goes, exports, out));
-            }
+            ClientOption::Info(name, wants) => match find(exports, name) {
+                Ok(export) => self.send_info(code, &export, wants, out),
+                Err(text) => option::refuse(out, code, RefusalKind::Unknown, &text),
+            },
+            ClientOption::Go(name, wants) => return Ok(self.go(code, name, wants, exports, out)),
             ClientOption::StructuredReply => {
-                self.structured = true;
+                self.reply_format = ReplyFormat::Structured;
                 option::ack(out, code);
             }
-            ClientOption::ListMeta(name, query) => self.list_meta(code, name, query, exports, out),
+            ClientOption::ListMeta(name, query) => list_meta(code, name, query, exports, out),
             ClientOption::SetMeta(name, query) => self.set_meta(code, name, query, exports, out),
             ClientOption::Unknown(_) => {
-                option::refuse(
-                    out,
-                    code,
-                    RefusalKind::Unsupported,
-                    "this option is not supported",
-                );
+                let text = "this option is not supported";
+                option::refuse(out, code, RefusalKind::Unsupported, text);
             }
         }
         Ok(Step::More)
     }
 
-    fn info(
+    fn export_name(
+        &self,
+        name: &str,
+        exports: &dyn Exports,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, ProtocolError> {
+        let export = find(exports, name).map_err(|_| ProtocolError::UnknownExport)?;
+        exports
+            .open(&export.name)
+            .map_err(|_| ProtocolError::UnknownExport)?;
+        let parameters = self.parameters(&export);
+        option::export_name(out, export.size_bytes, parameters.flags, self.padding);
+        Ok(Step::Transmit(SelectedExport {
+            name: export.name,
+            parameters,
+        }))
+    }
+
+    fn send_info(&self, code: u32, export: &ExportInfo, wants: InfoRequests, out: &mut Vec<u8>) {
+        let flags = self.parameters(export).flags;
+        option::info_replies(out, code, export, flags, wants);
+        option::ack(out, code);
+    }
+
+    fn go(
         &self,
         code: u32,
         name: &str,
         wants: InfoRequests,
-        goes: bool,
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Step {
-        let export = match find(exports, name) {
-            Ok(export) => export,
-            Err(text) => {
-                option::refuse(out, code, RefusalKind::Unknown, &text);
-                return Step::More;
+        let found = find(exports, name).map_err(|text| (RefusalKind::Unknown, text));
+        let opened = found.and_then(|export| exports.open(&export.name).map(|()| export));
+        match opened {
+            Ok(export) => {
+                self.send_info(code, &export, wants, out);
+                Step::Transmit(SelectedExport {
+                    parameters: self.parameters(&export),
+                    name: export.name,
+                })
             }
-        };
-        if goes && let Err((kind, text)) = exports.open(&export.name) {
-            option::refuse(out, code, kind, &text);
-            return Step::More;
-        }
-        let start = self.start(&export);
-        option::info_replies(out, code, &export, start.agreed.flags, wants);
-        option::ack(out, code);
-        if goes {
-            Step::Transmit(start)
-        } else {
-            Step::More
-        }
-    }
-
-    fn list_meta(
-        &self,
-        code: u32,
-        name: &str,
-        query: MetaQuery,
-        exports: &dyn Exports,
-        out: &mut Vec<u8>,
-    ) {
-        match find(exports, name) {
-            Ok(_) => {
-                if query.none || query.base_any || query.base_allocation {
-                    option::meta_context(out, code, 0);
-                }
-                option::ack(out, code);
+            Err((kind, text)) => {
+                option::refuse(out, code, kind, &text);
+                Step::More
             }
-            Err(text) => option::refuse(out, code, RefusalKind::Unknown, &text),
         }
     }
 
@@ -301,17 +297,17 @@ impl Negotiation {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) {
-        self.block_status_of = None;
-        if !self.structured {
+        self.base_allocation_of = None;
+        if self.reply_format == ReplyFormat::Simple {
             let text = "negotiate structured replies first";
             option::refuse(out, code, RefusalKind::Invalid, text);
             return;
         }
         match find(exports, name) {
             Ok(export) => {
-                if query.base_allocation {
+                if query.has_base_allocation {
                     option::meta_context(out, code, option::BASE_ALLOCATION_ID);
-                    self.block_status_of = Some(export.name);
+                    self.base_allocation_of = Some(export.name);
                 }
                 option::ack(out, code);
             }
@@ -319,33 +315,44 @@ impl Negotiation {
         }
     }
 
-    fn start(&self, export: &ExportInfo) -> Start {
+    fn parameters(&self, export: &ExportInfo) -> TransmissionParameters {
         let mut flags = export.flags | transmission_flags::HAS_FLAGS;
-        if self.structured {
+        if self.reply_format == ReplyFormat::Structured {
             flags |= transmission_flags::SEND_DF;
         }
-        let agreed = Agreed {
+        TransmissionParameters {
             size_bytes: export.size_bytes,
             block_bytes: export.block_bytes,
             flags,
-            structured: self.structured,
-            block_status: self.block_status_of.as_ref() == Some(&export.name),
-        };
-        Start {
-            name: export.name.clone(),
-            agreed,
+            reply_format: self.reply_format,
+            has_base_allocation: self.base_allocation_of.as_ref() == Some(&export.name),
         }
     }
 }
 
-/// The export of that name, the empty one being the only export there is, or what to tell.
+fn list_meta(code: u32, name: &str, query: MetaQuery, exports: &dyn Exports, out: &mut Vec<u8>) {
+    match find(exports, name) {
+        Ok(_) => {
+            if query.is_empty || query.has_base_wildcard || query.has_base_allocation {
+                option::meta_context(out, code, 0);
+            }
+            option::ack(out, code);
+        }
+        Err(text) => option::refuse(out, code, RefusalKind::Unknown, &text),
+    }
+}
+
+/// Finds an export. The empty name is the only export of the pool.
+///
+/// # Errors
+/// A text for the client.
 fn find(exports: &dyn Exports, name: &str) -> Result<ExportInfo, String> {
-    let gone = |name: &str| format!("there is no volume named '{name}'");
+    let unknown = |name: &str| format!("there is no volume named '{name}'");
     if !name.is_empty() {
-        return exports.find(name).ok_or_else(|| gone(name));
+        return exports.find(name).ok_or_else(|| unknown(name));
     }
     match exports.list().as_slice() {
-        [(only, _)] => exports.find(only).ok_or_else(|| gone(only)),
+        [(only, _)] => exports.find(only).ok_or_else(|| unknown(only)),
         [] => Err("the pool has no volumes".to_owned()),
         several => Err(format!(
             "name the volume to export; the pool has {}",

@@ -1,8 +1,7 @@
-//! The server: listeners, threads, and their end.
+//! The server: listeners, threads, and shutdown.
 //!
-//! One thread accepts and hands each connection to the worker with the fewest. Above the limit of
-//! connections a few more are accepted only to be told so in their handshake; beyond those they are
-//! closed.
+//! One thread accepts connections and hands each to the worker with the fewest. Above the limit, some connections are
+//! accepted whose handshake refuses every export with a message. Further ones are closed.
 
 use std::fmt;
 use std::io;
@@ -24,40 +23,65 @@ use crate::descriptors;
 use crate::socket::{self, SocketFile};
 
 use super::config::{NbdConfig, NbdStatus, StartError};
-use super::logged;
+use super::log_lines;
 use super::stats::Stats;
 use super::worker::{Mailbox, NewConnection, Shared, Worker};
-use crate::exports::requests::parts::FIXED_BYTES;
+use crate::exports::requests::transfer::FIXED_BYTES;
 use crate::exports::requests::volumes::Volumes;
 use crate::exports::{Export, ExportStatus};
 use crate::failure::Failure;
 
-/// How many connections above the limit are told that there are too many.
-const TOLD_MAX: usize = 64;
+/// The most connections above the limit that are refused with a message.
+const REFUSED_MAX: usize = 64;
 
-/// The most worker threads unless the operator says otherwise; beyond, disks are what limits.
+/// The most worker threads by default. With more threads the disks are the limit.
 const WORKERS_MAX_DEFAULT: usize = 4;
 
-/// Descriptors of a connection: its socket, its completions' event, its memory's event.
+/// Descriptors of a connection: its socket, and the events of completions and of memory.
 const DESCRIPTORS_PER_CONNECTION: usize = 3;
 
-/// Descriptors that the process needs for everything else.
+/// Descriptors for all other purposes of the process.
 const DESCRIPTORS_RESERVED: usize = 128;
 
-/// How long accepting pauses when the process has no descriptors left.
+/// Pause of accepting when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A running NBD server. Dropping it ends it at once, without waiting for requests in flight.
+/// A running NBD server. Dropping it ends the server at once, without waiting for requests in flight.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
-    accept_stop: Arc<(EventFd, AtomicBool)>,
+    accept_stop: Arc<StopSignal>,
     acceptor: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
     workers_done: mpsc::Receiver<()>,
     tcp_address: Option<SocketAddr>,
     unix: Option<SocketFile>,
+}
+
+/// Stops the accepting thread.
+#[derive(Debug)]
+struct StopSignal {
+    event: EventFd,
+    is_set: AtomicBool,
+}
+
+impl StopSignal {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            event: EventFd::new()?,
+            is_set: AtomicBool::new(false),
+        })
+    }
+
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.event.signal();
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
 }
 
 enum Listener {
@@ -69,7 +93,7 @@ impl Server {
     /// Starts serving every volume of a pool.
     ///
     /// # Errors
-    /// When there is no address, or it cannot be listened on.
+    /// If there is no address, or listening on it fails, or the process lacks resources.
     pub fn start(volumes: Arc<Volumes>, config: &NbdConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut tcp_address = None;
@@ -95,15 +119,15 @@ impl Server {
             volumes,
             stats: Stats::default(),
             handshake_within: Nanos(config.handshake_within.as_nanos() as u64),
-            draining: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
         });
         let (done, workers_done) = mpsc::channel();
-        // From here on a failure drops the server, which ends the threads that have been started.
+        // A failure below drops the server, which ends the threads that have been started.
         let mut server = Self {
             shared,
             mailboxes: Vec::new(),
-            accept_stop: Arc::new((EventFd::new()?, AtomicBool::new(false))),
+            accept_stop: Arc::new(StopSignal::new()?),
             acceptor: None,
             workers: Vec::new(),
             workers_done,
@@ -123,11 +147,11 @@ impl Server {
             shared: Arc::clone(&server.shared),
             mailboxes: server.mailboxes.clone(),
             stop: Arc::clone(&server.accept_stop),
-            limit: Limit::of(
+            limit: ConnectionLimit::new(
                 config.connections_max,
                 server.shared.volumes.pool().memory().promisable(),
             ),
-            numbers: 0,
+            accepted: 0,
         };
         server.acceptor = Some(
             std::thread::Builder::new()
@@ -144,7 +168,7 @@ impl Server {
             .name(format!("nbd-{number}"))
             .spawn(move || {
                 worker.run();
-                // Nobody waits for it when the server is dropped.
+                // A dropped server does not receive it.
                 let _ = done.send(());
             })?;
         self.mailboxes.push(mailbox);
@@ -152,23 +176,23 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP address it listens on, with the port that was taken.
+    /// The TCP address of the server with the actual port.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
-    /// What it has done so far.
+    /// The counters of the server.
     #[must_use]
     pub fn status(&self) -> NbdStatus {
         self.shared.stats.snapshot()
     }
 
-    /// Ends it: takes no more connections and requests, answers those in flight as far as that is
-    /// done `within` this time, closes every connection, and removes the unix socket.
+    /// Shuts the server down: accepts no more connections, reads no more requests, answers requests in flight for at
+    /// most the time `within`, closes every connection, and removes the unix socket.
     pub fn shutdown(mut self, within: Duration) {
         self.stop_accepting();
-        self.shared.draining.store(true, Ordering::Release);
+        self.shared.is_draining.store(true, Ordering::Release);
         self.mailboxes.iter().for_each(|mailbox| mailbox.notify());
         let until = Instant::now() + within;
         for _ in 0..self.workers.len() {
@@ -180,8 +204,7 @@ impl Server {
     }
 
     fn stop_accepting(&mut self) {
-        self.accept_stop.1.store(true, Ordering::Release);
-        self.accept_stop.0.signal();
+        self.accept_stop.set();
         if let Some(acceptor) = self.acceptor.take() {
             // A panic of the thread has been reported by the panic hook.
             let _ = acceptor.join();
@@ -197,7 +220,7 @@ impl Export for Server {
         Self::start(volumes, config).map_err(|error| match error {
             StartError::Socket(failure) => failure,
             error => Failure::failed(error.to_string()).help(
-                "name another address under [nbd], end what uses it, or see that it may be used",
+                "name another address under [nbd], end the program that uses it, or permit its use",
             ),
         })
     }
@@ -229,7 +252,7 @@ impl Export for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.is_stopped.store(true, Ordering::Release);
         self.mailboxes.iter().for_each(|mailbox| mailbox.notify());
         for worker in self.workers.drain(..) {
             let _ = worker.join();
@@ -243,49 +266,49 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// How many connections there may be.
+/// The limit of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Limit {
+struct ConnectionLimit {
     connections_max: usize,
-    /// It is so many because of the memory that each has of its own, of so much for all clients.
-    of_memory: Option<Bytes>,
+    /// The memory for all clients, if it is the reason for the limit.
+    memory: Option<Bytes>,
 }
 
-impl Limit {
-    /// The connections that are wanted, limited by descriptors and by half of the memory: streams
-    /// get the other half, however many connections are idle.
-    fn of(wanted: usize, memory: Bytes) -> Self {
+impl ConnectionLimit {
+    /// Limits `wanted` connections by descriptors and by half of the memory. The other half is for streams, also while
+    /// many connections are idle.
+    fn new(wanted: usize, memory: Bytes) -> Self {
         let possible = connections_possible(wanted);
         let room = usize::try_from(memory.get() / 2).unwrap_or(usize::MAX) / FIXED_BYTES;
         Self {
             connections_max: possible.min(room.max(1)),
-            of_memory: (room < possible).then_some(memory),
+            memory: (room < possible).then_some(memory),
         }
     }
 }
 
-/// Why there is not one more.
-impl fmt::Display for Limit {
+/// The refusal of a further connection.
+impl fmt::Display for ConnectionLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = self.connections_max;
         write!(f, "the server has {most} connections, the most ")?;
-        match self.of_memory {
+        match self.memory {
             None => write!(f, "it may have; try again later"),
             Some(memory) => write!(
                 f,
-                "that half of its memory is enough for, which is {memory}; close some, or have the server's operator \
-                 set `total` in [memory] higher"
+                "that half of its memory is enough for, which is {memory}; close some, or ask the server's operator \
+                 to raise `total` in [memory]"
             ),
         }
     }
 }
 
-/// As many of `wanted` connections as the process can have descriptors for.
+/// Limits `wanted` connections by the descriptors that the process can have.
 fn connections_possible(wanted: usize) -> usize {
     let descriptors = descriptors::raise();
     let room = descriptors.saturating_sub(DESCRIPTORS_RESERVED);
     let possible = (room / DESCRIPTORS_PER_CONNECTION)
-        .saturating_sub(TOLD_MAX)
+        .saturating_sub(REFUSED_MAX)
         .max(1);
     if possible < wanted {
         tracing::warn!(
@@ -295,23 +318,24 @@ fn connections_possible(wanted: usize) -> usize {
     wanted.min(possible)
 }
 
-/// What a unix socket holds of replies that are on their way. With the usual 208 KiB a long reply makes
-/// client and server wait for each other several times; TCP sees to this by itself.
+/// Send buffer of a unix socket. With the default of 208 KiB, client and server wait for each other several times
+/// during a long reply. TCP sizes its buffers itself.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 struct Acceptor {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
-    stop: Arc<(EventFd, AtomicBool)>,
-    limit: Limit,
-    numbers: u64,
+    stop: Arc<StopSignal>,
+    limit: ConnectionLimit,
+    /// Connections accepted so far, which number their names.
+    accepted: u64,
 }
 
 impl Acceptor {
     fn run(mut self) {
-        while !self.stop.1.load(Ordering::Acquire) {
-            let mut fds = vec![PollFd::new(&self.stop.0, PollFlags::IN)];
+        while !self.stop.is_set() {
+            let mut fds = vec![PollFd::new(&self.stop.event, PollFlags::IN)];
             for listener in &self.listeners {
                 fds.push(match listener {
                     Listener::Unix(listener) => PollFd::new(listener, PollFlags::IN),
@@ -321,7 +345,7 @@ impl Acceptor {
             if let Err(error) = rustix::event::poll(&mut fds, None)
                 && error != Errno::INTR
             {
-                // Only a broken descriptor table does this; the server ends, as it takes no more connections.
+                // Only an invalid descriptor fails here. The server cannot accept connections any more.
                 panic!("the block export cannot wait for connections: {error}");
             }
             drop(fds);
@@ -339,9 +363,9 @@ impl Acceptor {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
                     // Out of descriptors or memory: the connection stays in the kernel's queue.
-                    logged::unserved(&error);
+                    log_lines::connection_not_served(&error);
                     let until = engine::clock::now() + Nanos(ACCEPT_PAUSE.as_nanos() as u64);
-                    self.stop.0.wait(Some(until));
+                    self.stop.event.wait(Some(until));
                     return;
                 }
             }
@@ -354,15 +378,15 @@ impl Acceptor {
         let mut refused = None;
         if open >= self.limit.connections_max {
             stats.refused.fetch_add(1, Ordering::Relaxed);
-            if open >= self.limit.connections_max + TOLD_MAX {
+            if open >= self.limit.connections_max + REFUSED_MAX {
                 return;
             }
             refused = Some(self.limit.to_string());
         }
         stats.connections.fetch_add(1, Ordering::Relaxed);
         stats.accepted.fetch_add(1, Ordering::Relaxed);
-        self.numbers += 1;
-        let name = format!("nbd-{}", self.numbers);
+        self.accepted += 1;
+        let name = format!("nbd-{}", self.accepted);
         let load = |mailbox: &&Arc<Mailbox>| mailbox.load.load(Ordering::Relaxed);
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(load) {
             mailbox.hand_over(NewConnection {
@@ -380,14 +404,14 @@ fn accept(listener: &Listener) -> rustix::io::Result<OwnedFd> {
     match listener {
         Listener::Unix(listener) => {
             let socket = accept_with(listener, flags)?;
-            // As much as the system allows, where that is less; without it long replies take longer.
+            // The system may allow less. The buffer only makes long replies faster.
             let _ = sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
             Ok(socket)
         }
         Listener::Tcp(listener) => {
             let socket = accept_with(listener, flags)?;
             sockopt::set_tcp_nodelay(&socket, true)?;
-            // A peer that vanished without a word is found out after some minutes.
+            // Finds peers that have vanished, within minutes.
             sockopt::set_socket_keepalive(&socket, true)?;
             sockopt::set_tcp_keepidle(&socket, Duration::from_secs(60))?;
             sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(20))?;

@@ -1,169 +1,148 @@
-//! One connection in its transmission phase.
+//! A connection in its transmission phase.
 //!
-//! [`Session::turn`] does everything that can be done without waiting: takes completions, sends
-//! replies, receives requests and hands them to the pool. Requests are handed over as they come and
-//! answered as they complete, in any order.
+//! | module | contents |
+//! |---|---|
+//! | `receiver` | bytes from the socket: headers, payloads, discarded payloads |
+//! | `prefetch` | several writes received in one call |
+//! | `busy_poll` | polling the socket for the rest of a payload |
+//! | `receive` | the loop that reads requests |
+//! | `commands` | requests without a transfer, refused ones, and the start of a transfer |
+//! | `completions` | from completions of the pool to replies |
+//! | `reply_queue` | replies to be sent |
+//! | `reclaim` | memory that the client must free in time |
+//!
+//! [`Session::turn`] does everything that needs no waiting: it takes completions, sends replies, receives requests and
+//! submits them to the pool. Requests are submitted as they arrive and answered as they complete, in any order.
 //!
 //! # Memory
-//! A request gets its memory from the connection's own account before it goes to the disks, and the
-//! payload of a write is received straight into it. Where there is none at the moment, the
-//! connection receives nothing more until there is, so that the client feels it as a slow server.
-//! How long requests are divided, and what a flush covers, is the same for [every export](Requests).
+//! A request gets its memory from the connection's own account before it goes to the disks, and the payload of a write
+//! is received directly into it. While there is none, the connection receives nothing, so that the client experiences
+//! a slow server. [`Requests`] divides requests and flushes, for every protocol.
 
-mod debt;
-mod parts;
+mod busy_poll;
+mod commands;
+mod completions;
+mod prefetch;
 mod receive;
-mod replies;
-mod start;
+mod receiver;
+mod reclaim;
+mod reply_queue;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use engine::buffer::SendQueue;
 use engine::pool::Volume;
 use engine::volume_io::Client;
 use sched::units::{Nanos, Time};
 
-use self::debt::Debt;
-use super::ahead::Ahead;
-use super::input::Input;
-use super::linger::Linger;
-use super::proto::request::Agreed;
-use super::proto::{Errno, Fatal};
+use self::receiver::Receiver;
+use self::reclaim::{ClientProgress, Reclaim};
+use self::reply_queue::ReplyQueue;
+use super::proto::request::TransmissionParameters;
+use super::proto::{Errno, ProtocolError};
 use crate::exports::requests::Requests;
-use crate::exports::requests::counters::Turn;
-use crate::exports::requests::parts::Parts;
+use crate::exports::requests::counters::RequestCounts;
 use crate::exports::requests::pending::PendingId;
+use crate::exports::requests::transfer::Transfer;
 
-/// Requests after which the disks are told and what is done is answered, although the socket has more:
-/// so the client works on answers while the rest is being done, instead of by turns with the server.
-const BATCH_REQUESTS: usize = 8;
+/// Time until the next check of a client that is late because of a disk.
+const RECHECK_AFTER: Nanos = Nanos::from_millis(100);
 
-/// How long to wait before looking again at a client whose time is up because of a disk.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
-
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
-    /// There is more to do now.
-    Again,
-    /// Nothing to do before the socket, the pool or the memory says so.
-    Sleep,
-    /// The connection is at its end, in order.
+pub(super) enum TurnOutcome {
+    /// There is more to do at once.
+    Ready,
+    /// The next turn follows an event of the socket, the pool or the memory.
+    Waiting,
+    /// The connection has ended in order.
     Ended,
 }
 
-/// Why a connection ended out of order.
+/// Reason why a connection ended out of order.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum ConnectionError {
     #[error(transparent)]
-    Protocol(#[from] Fatal),
+    Protocol(#[from] ProtocolError),
     #[error(transparent)]
     Socket(#[from] io::Error),
-    #[error("the client went away in the middle of a request")]
-    Gone,
+    #[error("the client closed the connection in the middle of a request")]
+    Truncated,
 }
 
-/// What the next bytes from the client are.
-#[derive(Debug)]
-enum Next {
-    /// A header.
-    Header,
-    /// A request has been read and waits for memory or a place for its next part.
-    Parts(Parts),
-    /// The payload of a write that has failed: it is thrown away, so many bytes of it, before the answer.
-    Skip(PendingId, u32),
-    /// Nothing more is taken.
-    Nothing,
-}
-
-/// What a request will be answered with.
+/// The result of comparing a client's progress with its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    /// Data, each part in a chunk of its own as it comes.
-    Chunks,
-    /// Data, all at once and in order.
-    Whole,
-    /// That it is done.
-    Done,
+pub(super) enum DeadlineCheck {
+    /// The client has no deadline.
+    Clear,
+    /// The client has until this time, when it is checked again.
+    Pending(Time),
+    /// The client has missed its deadline.
+    Missed,
 }
 
-/// How a request is answered.
+/// The next bytes from the client.
+#[derive(Debug)]
+enum ReceiveState {
+    /// The header of a request.
+    Header,
+    /// A transfer that needs memory or payload for its next part.
+    Transfer(Transfer),
+    /// The payload of a refused write: this many bytes are discarded before the reply.
+    Discard(PendingId, usize),
+    /// No further request is read.
+    Closed,
+}
+
+/// Content of the reply to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReplyContent {
+    /// Data, each part in a chunk of its own in order of completion.
+    Chunks,
+    /// Data, all at once.
+    WholeData,
+    /// No data.
+    Empty,
+}
+
+/// The reply to a pending request.
 #[derive(Clone, Copy, Debug)]
-struct Answer {
+struct PendingReply {
     cookie: u64,
-    kind: Kind,
+    content: ReplyContent,
 }
 
 /// A connection in its transmission phase.
 #[derive(Debug)]
 pub(super) struct Session {
-    requests: Requests<Answer>,
-    agreed: Agreed,
-    input: Input,
-    linger: Linger,
-    next: Next,
-    replies: SendQueue,
-    /// There was no memory for the next part, or no place for the next request, while something was
-    /// under way that would bring some.
+    parameters: TransmissionParameters,
+    state: ReceiveState,
+    receiver: Receiver,
+    requests: Requests<PendingReply>,
+    replies: ReplyQueue,
+    reclaim: Reclaim,
+    /// The last receive stopped for lack of memory or of a free slot, which something under way will return.
     awaits_own: bool,
-    scratch: Vec<u8>,
-    /// Writes that came with the payload of the one before.
-    ahead: Ahead,
-    /// How many to expect: one more than last time.
-    foresight: usize,
-    /// The size of the last payload, zero if the last request had none, and how many of that size
-    /// came in a row.
-    streak: (u32, u32),
-    /// The socket may have something. Cleared by a receive that brought less than was asked for:
-    /// epoll tells of what comes later. Not so once the client has hung up, which is told once.
-    pub(super) readable: bool,
-    pub(super) hung_up: bool,
-    pub(super) writable: bool,
-    /// Bytes of replies that the client has taken, and payloads that it has sent.
-    sent: u64,
-    payloads: u64,
-    debt: Option<Debt>,
-}
-
-/// What a look at the time came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
-    /// Nothing has to be done by any time.
-    Fine,
-    /// To be looked at again then.
-    LookAt(Time),
-    /// Its time is up.
-    Overdue,
 }
 
 impl Session {
-    /// A session on `volume`, beginning with what was received after the handshake.
+    /// Starts a session on `volume`. `received` is at most [`BULK_BYTES`](super::input::BULK_BYTES) that came with the
+    /// handshake.
     pub(super) fn new(
         client: Client,
         volume: Arc<Volume>,
-        agreed: Agreed,
+        parameters: TransmissionParameters,
         received: &[u8],
     ) -> Self {
         Self {
+            parameters,
+            state: ReceiveState::Header,
+            receiver: Receiver::new(received),
             requests: Requests::new(client, volume),
-            agreed,
-            input: Input::new(received),
-            linger: Linger::default(),
-            next: Next::Header,
-            replies: SendQueue::default(),
+            replies: ReplyQueue::new(parameters.reply_format),
+            reclaim: Reclaim::default(),
             awaits_own: false,
-            scratch: Vec::new(),
-            ahead: Ahead::new(),
-            foresight: 1,
-            streak: (0, 0),
-            readable: true,
-            hung_up: false,
-            writable: true,
-            sent: 0,
-            payloads: 0,
-            debt: None,
         }
     }
 
@@ -171,126 +150,136 @@ impl Session {
         self.requests.client()
     }
 
-    /// What it has done since this was last asked.
-    pub(super) fn take_turn(&mut self) -> Turn {
-        std::mem::take(&mut self.requests.turn)
+    /// Takes the counts since the last call.
+    pub(super) fn take_counts(&mut self) -> RequestCounts {
+        std::mem::take(&mut self.requests.counts)
     }
 
-    /// Looks whether the client gives back in time.
-    ///
-    /// A client that has not when the time is over has as long again for just what it holds up then:
-    /// it may have got its reply a moment ago. A disk's part in this is not the client's to hurry.
-    pub(super) fn look(&mut self, now: Time) -> Verdict {
-        if let Some(debt) = &mut self.debt {
-            match debt.look(self.sent, self.payloads, now) {
-                Verdict::Fine => self.debt = None,
-                verdict => return verdict,
-            }
-        }
-        match self.requests.give_back_until() {
-            None => Verdict::Fine,
-            Some(until) if until > now => Verdict::LookAt(until),
-            Some(_) => Verdict::LookAt(self.note_debt(now).unwrap_or(now + LOOK_AGAIN)),
-        }
+    /// Records the state of the socket as reported by epoll.
+    pub(super) fn socket_event(&mut self, is_readable: bool, is_writable: bool, is_hung_up: bool) {
+        self.receiver.socket_event(is_readable, is_hung_up);
+        self.replies.socket_event(is_writable || is_hung_up);
     }
 
-    /// Notes what memory is held by what the client does not take, or does not send the rest of.
-    /// Returns until when it has to have done so, if there is any.
-    fn note_debt(&mut self, now: Time) -> Option<Time> {
-        let sends =
-            matches!(&self.next, Next::Parts(parts) if parts.filling.is_some() && !self.readable);
-        let takes = self.replies.pending() > 0 && !self.writable;
-        let pending = if takes { self.replies.pending() } else { 0 };
-        self.debt = (sends || takes).then(|| {
-            Debt::new(
-                self.sent + pending as u64,
-                self.payloads + u64::from(sends),
-                now,
-            )
-        });
-        self.debt.map(|debt| debt.until())
-    }
-
-    /// Memory may have been asked back, or have become free.
+    /// Handles an event of the memory account: the pool may want memory back, or has some again.
     pub(super) fn memory_event(&mut self) {
         self.requests.memory_event();
     }
 
-    /// Takes no more requests; what is in flight is still answered.
+    /// Checks if the client frees memory in time that others need.
+    ///
+    /// A client has until the pool's own deadline. Then it gets [`reclaim::WITHIN`] for the memory that it alone holds
+    /// at that time: it may have received its replies a moment ago. The client is not responsible for memory that a
+    /// disk holds.
+    pub(super) fn check_deadline(&mut self, now: Time) -> DeadlineCheck {
+        match self.reclaim.check(self.progress(), now) {
+            DeadlineCheck::Clear => {}
+            check => return check,
+        }
+        match self.requests.give_back_until() {
+            None => DeadlineCheck::Clear,
+            Some(until) if until > now => DeadlineCheck::Pending(until),
+            Some(_) => {
+                let until = self.start_reclaim(now);
+                DeadlineCheck::Pending(until.unwrap_or(now + RECHECK_AFTER))
+            }
+        }
+    }
+
+    fn progress(&self) -> ClientProgress {
+        ClientProgress {
+            sent_bytes: self.replies.sent_bytes(),
+            payloads: self.receiver.payloads(),
+        }
+    }
+
+    /// Demands that the client accepts pending replies and sends the rest of a payload, if memory depends on it.
+    /// Returns the deadline.
+    fn start_reclaim(&mut self, now: Time) -> Option<Time> {
+        let owes_payload = !self.receiver.is_readable()
+            && matches!(&self.state, ReceiveState::Transfer(transfer) if transfer.part.is_some());
+        let blocked_bytes = self.replies.blocked_bytes();
+        if !owes_payload && blocked_bytes == 0 {
+            return None;
+        }
+        let mut owed = self.progress();
+        owed.sent_bytes += blocked_bytes as u64;
+        owed.payloads += u64::from(owes_payload);
+        Some(self.reclaim.start(owed, now))
+    }
+
+    /// Reads no more requests. Those in flight are still answered.
     pub(super) fn close_input(&mut self) {
-        let id = match std::mem::replace(&mut self.next, Next::Nothing) {
-            Next::Parts(Parts { id, .. }) | Next::Skip(id, _) => id,
-            Next::Header | Next::Nothing => return,
+        let id = match std::mem::replace(&mut self.state, ReceiveState::Closed) {
+            ReceiveState::Transfer(Transfer { id, .. }) | ReceiveState::Discard(id, _) => id,
+            ReceiveState::Header | ReceiveState::Closed => return,
         };
         let pending = self.requests.get(id);
         pending.fail(Errno::Shutdown, "the server is shutting down".to_owned());
-        pending.complete = true;
+        pending.is_submitted = true;
         self.finish_if_done(id);
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn turn(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
-        let result = self.steps(socket);
-        // However it ended: what has been submitted holds the volume until it is done.
+    /// Does everything that needs no waiting.
+    pub(super) fn turn(&mut self, socket: BorrowedFd<'_>) -> Result<TurnOutcome, ConnectionError> {
+        let result = self.run_turn(socket);
+        // Also after an error: submitted requests keep the volume in use until they complete.
         self.requests.end_batch();
         result
     }
 
-    fn steps(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
+    fn run_turn(&mut self, socket: BorrowedFd<'_>) -> Result<TurnOutcome, ConnectionError> {
         self.awaits_own = false;
-        self.linger.begin_turn();
+        self.receiver.begin_turn();
         if self.requests.is_asked_back() {
             self.memory_event();
         }
         self.take_completions();
         self.send(socket)?;
-        let again = self.receive(socket)?;
+        let progress = self.receive(socket)?;
         self.requests.end_batch();
         self.take_completions();
         self.send(socket)?;
-        if matches!(self.next, Next::Nothing)
+        if matches!(self.state, ReceiveState::Closed)
             && self.requests.is_empty()
-            && self.replies.pending() == 0
+            && self.replies.pending_bytes() == 0
         {
-            return Ok(Outcome::Ended);
+            return Ok(TurnOutcome::Ended);
         }
-        if again || self.is_wait_over() || (self.requests.is_in_flight() && !self.client().arm()) {
-            return Ok(Outcome::Again);
+        if progress == receive::Progress::Continue
+            || self.has_wait_ended()
+            || (self.requests.is_in_flight() && !self.client().arm())
+        {
+            return Ok(TurnOutcome::Ready);
         }
-        Ok(Outcome::Sleep)
+        Ok(TurnOutcome::Waiting)
     }
 
-    /// Whether what it waited for when it received came later in the same turn: nobody will say so
-    /// again.
-    fn is_wait_over(&mut self) -> bool {
-        let was_asked = self.requests.is_asked_back();
-        if was_asked {
+    /// True if the awaited memory or slot arrived later in the same turn, for which no further event comes.
+    fn has_wait_ended(&mut self) -> bool {
+        let was_asked_back = self.requests.is_asked_back();
+        if was_asked_back {
             self.memory_event();
         }
-        was_asked != self.requests.is_asked_back()
-            || (self.awaits_own && !self.is_anything_under_way())
+        was_asked_back != self.requests.is_asked_back()
+            || (self.awaits_own && !self.will_memory_return())
     }
 
-    /// Whether memory will come back from a disk or the socket.
-    fn is_anything_under_way(&self) -> bool {
-        self.requests.is_in_flight() || self.replies.pending() > 0
+    /// True if a disk or the socket will return memory of this connection.
+    fn will_memory_return(&self) -> bool {
+        self.requests.is_in_flight() || self.replies.pending_bytes() > 0
     }
 
-    fn send(&mut self, socket: BorrowedFd<'_>) -> Result<(), Broken> {
-        let pending = self.replies.pending();
-        if self.writable && pending > 0 {
-            self.writable = self.replies.send(socket)?;
-            self.sent += (pending - self.replies.pending()) as u64;
-            if self.writable {
-                self.requests.spare.sent();
-            }
+    fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        if self.replies.send(socket)? {
+            self.requests.spare.note_all_sent();
         }
         Ok(())
     }
 
     fn take_completions(&mut self) {
-        while let Some((id, number)) = self.requests.completed() {
-            self.completed(id, number);
+        while let Some((id, number)) = self.requests.poll_completion() {
+            self.complete_part(id, number);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Counters that every connection adds to.
+//! Counters of the server, to which every connection adds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::config::NbdStatus;
 use crate::exports::requests::counters::Counters;
 
-/// The server's counters since its start.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
+    /// Open connections.
     pub(super) connections: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,

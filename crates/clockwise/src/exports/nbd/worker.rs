@@ -1,11 +1,12 @@
-//! A thread that serves connections: one epoll, edge-triggered, for sockets, completions and
-//! memory, so that nothing is registered, changed or drained for a request.
+//! A thread that serves connections. One edge-triggered epoll watches sockets, completions and memory, so that a
+//! request needs no change of the watched set and no read of an event counter.
 //!
-//! A connection that has something to do waits for its turn in a queue; a turn is bounded, so none
-//! keeps the others waiting. The thread sleeps when the queue is empty.
+//! A connection that has something to do waits in a queue for its turn. Turns are bounded, which limits the wait of the
+//! other connections. The thread sleeps while the queue is empty.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,24 +20,24 @@ use sched::units::{Nanos, Time};
 use super::connection::Connection;
 use super::exports::PoolExports;
 use super::handshake::Handshake;
-use super::logged;
-use super::session::{Outcome, Verdict};
+use super::log_lines::{self, Stage};
+use super::session::{DeadlineCheck, TurnOutcome};
 use super::stats::Stats;
 use crate::exports::requests::volumes::Volumes;
 
-/// How many events are fetched at a time.
+/// The most events that one call returns.
 const EVENTS: usize = 256;
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) volumes: Arc<Volumes>,
     pub(super) stats: Stats,
     pub(super) handshake_within: Nanos,
-    /// No more requests are taken; connections end when they have been answered.
-    pub(super) draining: AtomicBool,
-    /// Connections end now.
-    pub(super) stopped: AtomicBool,
+    /// No more requests are read. A connection ends once its requests have been answered.
+    pub(super) is_draining: AtomicBool,
+    /// Connections end at once.
+    pub(super) is_stopped: AtomicBool,
 }
 
 /// A socket for a worker to serve.
@@ -44,16 +45,16 @@ pub(super) struct Shared {
 pub(super) struct NewConnection {
     pub(super) socket: OwnedFd,
     pub(super) name: String,
-    /// Why it may do nothing but be told so.
+    /// Reason for which the client may not open an export.
     pub(super) refused: Option<String>,
 }
 
-/// How a worker is reached.
+/// The input of a worker.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     arrivals: Mutex<Vec<NewConnection>>,
     event: EventFd,
-    /// Connections that it has or is about to have.
+    /// Connections of the worker, those in the mailbox included.
     pub(super) load: AtomicUsize,
 }
 
@@ -75,13 +76,13 @@ impl Mailbox {
         self.event.signal();
     }
 
-    /// Makes the worker look at what it shares with the server.
+    /// Wakes the worker after a change of the shared state.
     pub(super) fn notify(&self) {
         self.event.signal();
     }
 }
 
-/// What an event is about. The generation tells a connection from a later one in the same place.
+/// Identifies a connection in an event. The generation tells it from a later connection in the same slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Token {
     index: u32,
@@ -95,10 +96,10 @@ enum Source {
     Memory = 2,
 }
 
-/// Bits that a [`Source`] takes.
+/// Number of bits of a [`Source`].
 const SOURCE_BITS: u32 = 2;
 
-/// The mailbox's data in epoll; no connection has this index.
+/// Epoll data of the mailbox. No connection has this index.
 const MAILBOX: u64 = u64::MAX;
 
 impl Token {
@@ -123,21 +124,20 @@ impl Token {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Slot {
     generation: u32,
     connection: Option<Connection>,
 }
 
-/// The thread's state.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     epoll: OwnedFd,
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     ready: VecDeque<Token>,
     deadlines: BinaryHeap<Reverse<(Time, Token)>>,
-    draining: bool,
+    is_draining: bool,
 }
 
 impl Worker {
@@ -150,34 +150,34 @@ impl Worker {
             shared,
             mailbox,
             epoll,
-            places: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
             deadlines: BinaryHeap::new(),
-            draining: false,
+            is_draining: false,
         })
     }
 
-    /// Serves until the server is stopped, or drained and out of connections.
+    /// Serves until the server is stopped, or is draining and has no more connections.
     pub(super) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         loop {
             if let Err(error) = self.wait(&mut events) {
-                // Only a broken descriptor table does this; without events nothing can be served, and the server ends.
+                // Only an invalid descriptor fails here. The worker cannot serve anything without events.
                 panic!("the block export cannot wait for events: {error}");
             }
             for event in events.drain(..) {
-                self.note(event);
+                self.handle(event);
             }
             for _ in 0..self.ready.len() {
                 if let Some(token) = self.ready.pop_front() {
                     self.take_turn(token);
                 }
             }
-            // After the turns: what a client did in time counts, however late it is found.
-            self.meet_deadlines();
-            let stopped = self.shared.stopped.load(Ordering::Acquire);
-            if stopped || (self.draining && self.free.len() == self.places.len()) {
+            // After the turns, which may find that a client met its deadline.
+            self.check_deadlines();
+            let is_stopped = self.shared.is_stopped.load(Ordering::Acquire);
+            if is_stopped || (self.is_draining && self.free.len() == self.slots.len()) {
                 return;
             }
         }
@@ -191,7 +191,7 @@ impl Worker {
         } else {
             Some(Nanos::ZERO)
         };
-        // In milliseconds for epoll, rounded up: it does not come back early for ever.
+        // Epoll rounds this up to milliseconds, so that it does not return before the deadline.
         let timeout = timeout.map(clock::timespec_of);
         match epoll::wait(
             &self.epoll,
@@ -203,10 +203,10 @@ impl Worker {
         }
     }
 
-    fn note(&mut self, event: epoll::Event) {
+    fn handle(&mut self, event: epoll::Event) {
         let data = event.data.u64();
         if data == MAILBOX {
-            self.read_mail();
+            self.read_mailbox();
             return;
         }
         let (token, source) = Token::from_data(data);
@@ -214,31 +214,32 @@ impl Worker {
         let Some(connection) = self.connection(token) else {
             return;
         };
-        match source {
-            Source::Socket => {
+        match (source, connection.session()) {
+            // The handshake reads and writes the socket in every turn.
+            (_, None) | (Source::Completions, _) => {}
+            (Source::Socket, Some(session)) => {
                 use epoll::EventFlags as F;
-                let hung_up = flags.intersects(F::RDHUP | F::HUP | F::ERR);
-                connection.socket_event(flags.contains(F::IN), flags.contains(F::OUT), hung_up);
+                let is_hung_up = flags.intersects(F::RDHUP | F::HUP | F::ERR);
+                session.socket_event(flags.contains(F::IN), flags.contains(F::OUT), is_hung_up);
             }
-            Source::Completions => {}
-            Source::Memory => {
-                connection.memory_event();
-                self.look_at(clock::now(), token);
+            (Source::Memory, Some(session)) => {
+                session.memory_event();
+                self.schedule_check(clock::now(), token);
             }
         }
         self.enqueue(token);
     }
 
-    fn read_mail(&mut self) {
-        if self.shared.draining.load(Ordering::Acquire) && !self.draining {
-            self.draining = true;
-            for index in 0..self.places.len() {
-                let place = &mut self.places[index];
-                if let Some(connection) = &mut place.connection {
+    fn read_mailbox(&mut self) {
+        if self.shared.is_draining.load(Ordering::Acquire) && !self.is_draining {
+            self.is_draining = true;
+            for index in 0..self.slots.len() {
+                let slot = &mut self.slots[index];
+                if let Some(connection) = &mut slot.connection {
                     connection.drain();
                     let token = Token {
                         index: index as u32,
-                        generation: place.generation,
+                        generation: slot.generation,
                     };
                     self.enqueue(token);
                 }
@@ -251,27 +252,25 @@ impl Worker {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        for arrival in arrivals {
-            self.admit(arrival);
-        }
+        arrivals.into_iter().for_each(|arrival| self.admit(arrival));
     }
 
     fn admit(&mut self, arrival: NewConnection) {
         let exports = PoolExports::new(Arc::clone(&self.shared), arrival.name, arrival.refused);
         let within = self.shared.handshake_within;
         let mut connection = Connection::new(arrival.socket, Handshake::new(exports), within);
-        let until = connection.handshake_until();
-        if self.draining {
+        let handshake_until = connection.handshake_until();
+        if self.is_draining {
             connection.drain();
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            (self.places.len() - 1) as u32
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
         });
-        let place = &mut self.places[index as usize];
+        let slot = &mut self.slots[index as usize];
         let token = Token {
             index,
-            generation: place.generation,
+            generation: slot.generation,
         };
         use epoll::EventFlags as F;
         let flags = F::IN | F::OUT | F::RDHUP | F::ET;
@@ -281,20 +280,20 @@ impl Worker {
             token.data(Source::Socket),
             flags,
         );
-        place.connection = Some(connection);
+        slot.connection = Some(connection);
         if let Err(error) = added {
-            logged::unserved(&error);
+            log_lines::connection_not_served(&error);
             self.remove(token);
             return;
         }
-        self.look_at(until, token);
+        self.schedule_check(handshake_until, token);
         self.enqueue(token);
     }
 
     fn connection(&mut self, token: Token) -> Option<&mut Connection> {
-        let place = self.places.get_mut(token.index as usize)?;
-        if place.generation == token.generation {
-            place.connection.as_mut()
+        let slot = self.slots.get_mut(token.index as usize)?;
+        if slot.generation == token.generation {
+            slot.connection.as_mut()
         } else {
             None
         }
@@ -302,7 +301,7 @@ impl Worker {
 
     fn enqueue(&mut self, token: Token) {
         if let Some(connection) = self.connection(token)
-            && !std::mem::replace(&mut connection.queued, true)
+            && !std::mem::replace(&mut connection.is_queued, true)
         {
             self.ready.push_back(token);
         }
@@ -312,36 +311,38 @@ impl Worker {
         let Some(connection) = self.connection(token) else {
             return;
         };
-        connection.queued = false;
+        connection.is_queued = false;
         let result = connection.turn();
-        let turn = connection.session().map(|session| session.take_turn());
-        let has_export = turn.is_some();
-        if let Some(mut turn) = turn {
-            self.shared.stats.counters.add(&mut turn);
+        let stage = connection.stage();
+        if let Some(session) = connection.session() {
+            let mut counts = session.take_counts();
+            self.shared.stats.counters.add(&mut counts);
         }
-        let end = match result {
-            Ok(end) => end,
-            Err(error) => {
-                logged::ended(&error, has_export);
-                self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
-                self.remove(token);
-                return;
-            }
+        let report = match result {
+            Ok(report) => report,
+            Err(error) => return self.break_off(token, &error, stage),
         };
-        if end.began && !self.watch_session(token) {
+        if report.has_new_session && !self.watch_session(token) {
             self.remove(token);
             return;
         }
-        match end.outcome {
-            Outcome::Again => self.enqueue(token),
-            Outcome::Sleep => {}
-            Outcome::Ended => self.remove(token),
+        match report.outcome {
+            TurnOutcome::Ready => self.enqueue(token),
+            TurnOutcome::Waiting => {}
+            TurnOutcome::Ended => self.remove(token),
         }
     }
 
-    /// Watches the completions and the memory of a session that has begun.
+    /// Ends a connection out of order.
+    fn break_off(&mut self, token: Token, error: &dyn Display, stage: Stage) {
+        log_lines::connection_ended(error, stage);
+        self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
+        self.remove(token);
+    }
+
+    /// Adds the events of a new session to epoll. Returns false if the host lacks resources.
     fn watch_session(&mut self, token: Token) -> bool {
-        let connection = self.places[token.index as usize].connection.as_mut();
+        let connection = self.slots[token.index as usize].connection.as_mut();
         let Some(session) = connection.and_then(Connection::session) else {
             return true;
         };
@@ -354,8 +355,8 @@ impl Worker {
         watch(completions, Source::Completions) && watch(memory, Source::Memory)
     }
 
-    /// Ends the connections whose time is up.
-    fn meet_deadlines(&mut self) {
+    /// Ends the connections that have missed their deadline.
+    fn check_deadlines(&mut self) {
         if self.deadlines.is_empty() {
             return;
         }
@@ -368,49 +369,47 @@ impl Worker {
             let Some(connection) = self.connection(token) else {
                 continue;
             };
-            if connection.next_look != Some(at) {
-                // It has been put off or forward since.
+            if connection.next_check != Some(at) {
+                // The check has been rescheduled.
                 continue;
             }
-            connection.next_look = None;
-            match connection.look(now) {
-                // It may be waiting for nothing but this.
-                Verdict::Fine => self.enqueue(token),
-                Verdict::LookAt(at) => self.look_at(at, token),
-                Verdict::Overdue => {
-                    let had_export = connection.session().is_some();
-                    logged::ended(&"it ran out of time", had_export);
-                    self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
-                    self.remove(token);
+            connection.next_check = None;
+            match connection.check_deadline(now) {
+                // The connection may have waited for this check only.
+                DeadlineCheck::Clear => self.enqueue(token),
+                DeadlineCheck::Pending(until) => self.schedule_check(until, token),
+                DeadlineCheck::Missed => {
+                    let stage = connection.stage();
+                    self.break_off(token, &"the client did not make progress in time", stage);
                 }
             }
         }
     }
 
-    /// Looks at a connection at that time, or sooner if that is foreseen.
-    fn look_at(&mut self, at: Time, token: Token) {
+    /// Schedules a deadline check, unless an earlier one is scheduled.
+    fn schedule_check(&mut self, at: Time, token: Token) {
         let Some(connection) = self.connection(token) else {
             return;
         };
-        if connection.next_look.is_none_or(|next| at < next) {
-            connection.next_look = Some(at);
+        if connection.next_check.is_none_or(|next| at < next) {
+            connection.next_check = Some(at);
             self.deadlines.push(Reverse((at, token)));
         }
     }
 
     fn remove(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
-        let Some(mut connection) = place.connection.take() else {
+        let slot = &mut self.slots[token.index as usize];
+        let Some(mut connection) = slot.connection.take() else {
             return;
         };
-        place.generation = place.generation.wrapping_add(1);
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(token.index);
         if let Some(session) = connection.session() {
-            // Requests in flight keep the client's event open, and with it its place in epoll.
+            // Requests in flight keep these events open, and so in epoll.
             let _ = epoll::delete(&self.epoll, session.client().event());
             let _ = epoll::delete(&self.epoll, session.client().account().event());
         }
-        // What it had is free before it counts as gone.
+        // Its resources are free before the counters say so.
         drop(connection);
         self.mailbox.load.fetch_sub(1, Ordering::Relaxed);
         self.shared

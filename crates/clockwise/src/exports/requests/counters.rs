@@ -1,9 +1,8 @@
-//! Counters that every client of an export adds to.
+//! Counts of requests and bytes, summed over all clients of an export.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an export has done for its clients since its start. Each client counts for itself and adds a
-/// turn's sum.
+/// The sums of an export since its start. Each client counts for itself and adds its counts once a turn.
 #[derive(Debug, Default)]
 pub(in crate::exports) struct Counters {
     requests: AtomicU64,
@@ -12,9 +11,9 @@ pub(in crate::exports) struct Counters {
     written_bytes: AtomicU64,
 }
 
-/// What one client did in a turn, or all of them so far.
+/// Counts of one client since they were last added, or the sums of all clients.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(in crate::exports) struct Turn {
+pub(in crate::exports) struct RequestCounts {
     /// Requests answered, errors included.
     pub(in crate::exports) requests: u64,
     /// Requests answered with an error.
@@ -24,14 +23,14 @@ pub(in crate::exports) struct Turn {
 }
 
 impl Counters {
-    /// Adds what a client did, and clears it.
-    pub(in crate::exports) fn add(&self, turn: &mut Turn) {
-        let Turn {
+    /// Adds the counts of a client, and clears them.
+    pub(in crate::exports) fn add(&self, counts: &mut RequestCounts) {
+        let RequestCounts {
             requests,
             errors,
             read_bytes,
             written_bytes,
-        } = std::mem::take(turn);
+        } = std::mem::take(counts);
         for (sum, count) in [
             (&self.requests, requests),
             (&self.errors, errors),
@@ -44,10 +43,9 @@ impl Counters {
         }
     }
 
-    /// What all of them did.
-    pub(in crate::exports) fn sum(&self) -> Turn {
+    pub(in crate::exports) fn sum(&self) -> RequestCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Turn {
+        RequestCounts {
             requests: load(&self.requests),
             errors: load(&self.errors),
             read_bytes: load(&self.read_bytes),

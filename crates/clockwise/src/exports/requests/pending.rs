@@ -1,121 +1,118 @@
 //! The requests of one client that have no reply yet.
 //!
-//! A fixed number of places; a place keeps its list of parts when its request is done, so that a
-//! client that has warmed up allocates nothing for a request.
+//! The table has a fixed number of slots. A free slot keeps its list of parts, so that a client allocates nothing for a
+//! request once its slots have been used.
 
 use engine::buffer::Buffer;
 
 use super::Errno;
 
-/// The most requests that a client may have in flight; the busiest one known, the kernel's, has 128.
-/// Further ones wait where they come from.
+/// The most requests that a client may have in flight. The busiest client known, the kernel's, has 128. Further
+/// requests wait in the socket or in the kernel.
 pub(in crate::exports) const REQUESTS_MAX: usize = 256;
 
-/// A contiguous piece of a request, on the disks as one request of the pool.
+/// A contiguous piece of a request, which is one request of the pool.
 #[derive(Debug)]
 pub(in crate::exports) struct Part {
     pub(in crate::exports) offset: u64,
     pub(in crate::exports) bytes: usize,
-    /// Its memory, until the reply is on its way.
+    /// Its memory, until the reply is being sent.
     pub(in crate::exports) buffer: Option<Buffer>,
 }
 
-/// A request without a reply, and how it is to be answered.
+/// A request without a reply. `R` is the protocol's state for the reply.
 #[derive(Debug)]
-pub(in crate::exports) struct Pending<A> {
-    pub(in crate::exports) answer: A,
-    /// Parts that are on the disks.
+pub(in crate::exports) struct PendingRequest<R> {
+    pub(in crate::exports) reply: R,
+    /// Requests of the pool in flight for this request.
     pub(in crate::exports) in_flight: usize,
-    /// No part is to come any more.
-    pub(in crate::exports) complete: bool,
-    /// When all parts are done, a flush follows before the reply.
-    pub(in crate::exports) flush: bool,
-    /// What went wrong first.
+    /// All parts have been submitted.
+    pub(in crate::exports) is_submitted: bool,
+    /// A flush follows the parts, before the reply.
+    pub(in crate::exports) needs_flush: bool,
+    /// The first error.
     pub(in crate::exports) error: Option<(Errno, String)>,
     pub(in crate::exports) parts: Vec<Part>,
 }
 
-impl<A> Pending<A> {
-    /// Notes an error; the first one counts.
+impl<R> PendingRequest<R> {
+    /// Records an error, unless there is one already.
     pub(in crate::exports) fn fail(&mut self, errno: Errno, text: String) {
         self.error.get_or_insert((errno, text));
     }
 
-    /// Whether nothing is left to wait for but perhaps a flush.
-    pub(in crate::exports) fn is_finished(&self) -> bool {
-        self.complete && self.in_flight == 0
+    /// True if all parts are done. The flush after them may be missing.
+    pub(in crate::exports) fn are_parts_done(&self) -> bool {
+        self.is_submitted && self.in_flight == 0
     }
 }
 
-/// The places.
 #[derive(Debug)]
-pub(in crate::exports) struct PendingTable<A> {
-    places: Vec<Pending<A>>,
+pub(in crate::exports) struct PendingTable<R> {
+    slots: Vec<PendingRequest<R>>,
     free: Vec<u32>,
 }
 
-/// Names a place.
+/// The index of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::exports) struct PendingId(u32);
 
-impl<A> Default for PendingTable<A> {
+impl<R> Default for PendingTable<R> {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
         }
     }
 }
 
-impl<A> PendingTable<A> {
-    /// Whether every place is taken.
+impl<R> PendingTable<R> {
     pub(in crate::exports) fn is_full(&self) -> bool {
-        self.free.is_empty() && self.places.len() == REQUESTS_MAX
+        self.free.is_empty() && self.slots.len() == REQUESTS_MAX
     }
 
-    /// Whether no place is taken.
     pub(in crate::exports) fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+        self.free.len() == self.slots.len()
     }
 
-    /// Takes a place. The table must not be full.
-    pub(in crate::exports) fn insert(&mut self, answer: A) -> PendingId {
+    /// Takes a slot. The table must not be full.
+    pub(in crate::exports) fn insert(&mut self, reply: R) -> PendingId {
         let Some(id) = self.free.pop() else {
-            self.places.push(Pending {
-                answer,
+            self.slots.push(PendingRequest {
+                reply,
                 in_flight: 0,
-                complete: false,
-                flush: false,
+                is_submitted: false,
+                needs_flush: false,
                 error: None,
                 parts: Vec::new(),
             });
-            return PendingId((self.places.len() - 1) as u32);
+            return PendingId((self.slots.len() - 1) as u32);
         };
-        let place = &mut self.places[id as usize];
-        debug_assert!(place.parts.is_empty() && place.in_flight == 0);
-        place.answer = answer;
-        (place.complete, place.flush, place.error) = (false, false, None);
+        let slot = &mut self.slots[id as usize];
+        debug_assert!(slot.parts.is_empty() && slot.in_flight == 0);
+        slot.reply = reply;
+        (slot.is_submitted, slot.needs_flush, slot.error) = (false, false, None);
         PendingId(id)
     }
 
-    pub(in crate::exports) fn get(&mut self, id: PendingId) -> &mut Pending<A> {
-        &mut self.places[id.0 as usize]
+    pub(in crate::exports) fn get(&mut self, id: PendingId) -> &mut PendingRequest<R> {
+        &mut self.slots[id.0 as usize]
     }
 
-    /// Gives a place back, dropping what memory it still has.
+    /// Frees a slot and drops the memory that it still has.
     pub(in crate::exports) fn remove(&mut self, id: PendingId) {
-        self.places[id.0 as usize].parts.clear();
+        self.slots[id.0 as usize].parts.clear();
         self.free.push(id.0);
     }
 }
 
 impl PendingId {
-    /// The pool request of part `part`, as a number.
+    /// Encodes a part of this request as the user data of a request of the pool.
     pub(in crate::exports) fn user_data(self, part: usize) -> u64 {
         u64::from(self.0) << 32 | part as u64
     }
 
-    /// Takes such a number apart.
+    /// Decodes [`Self::user_data`].
     pub(in crate::exports) fn from_user_data(number: u64) -> (Self, usize) {
         (
             Self((number >> 32) as u32),
@@ -129,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_have_a_limit() {
+    fn slots_are_reused_and_limited() {
         let mut table = PendingTable::default();
         assert!(table.is_empty());
         let ids: Vec<_> = (0..REQUESTS_MAX).map(|n| table.insert(n as u64)).collect();
@@ -137,12 +134,12 @@ mod tests {
         table.remove(ids[7]);
         assert!(!table.is_full() && !table.is_empty());
         assert_eq!(table.insert(1000), ids[7]);
-        assert_eq!(table.get(ids[7]).answer, 1000);
+        assert_eq!(table.get(ids[7]).reply, 1000);
         assert!(table.is_full());
     }
 
     #[test]
-    fn a_part_is_named_by_one_number() {
+    fn part_and_request_survive_as_user_data() {
         let mut table = PendingTable::default();
         table.insert(());
         let id = table.insert(());

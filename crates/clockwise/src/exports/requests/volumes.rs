@@ -1,5 +1,4 @@
-//! The pool's volumes as exports, whatever the protocol: which there are, disk time that is reserved for
-//! them, and opening one.
+//! The pool's volumes as exports of every protocol: listing them, opening them, and the disk time reserved for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,35 +8,34 @@ use engine::stream::Refusal;
 use engine::volume_io::{BestEffortReservation, Client, ClientOptions, ReservedShare};
 use sched::units::{Bytes, Time};
 
-use super::parts::{FIXED_BYTES, PARTS_MAX};
 use super::pending::REQUESTS_MAX;
+use super::transfer::{FIXED_BYTES, PARTS_MAX};
 
-/// Disk time that is reserved for an export: on every disk, for all of its clients together, whatever
-/// their protocol.
+/// Disk time that is reserved for an export: on every disk, for all of its clients of all protocols together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportReservation {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// How much.
+    /// The time on each disk.
     pub share: BestEffortReservation,
 }
 
 /// A volume as its clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::exports) struct Exported {
+pub(in crate::exports) struct ExportedVolume {
     pub(in crate::exports) name: String,
-    /// Whole blocks.
+    /// A multiple of `block_bytes`.
     pub(in crate::exports) size_bytes: u64,
-    /// What offsets and lengths of requests must be multiples of.
+    /// Alignment of offsets and lengths of requests.
     pub(in crate::exports) block_bytes: u64,
     pub(in crate::exports) written_bytes: u64,
-    /// A disk has failed, and it takes no more writes.
+    /// A disk has failed, and the volume accepts no more writes.
     pub(in crate::exports) is_read_only: bool,
-    /// The last change of its content, by anybody.
+    /// Time of the last change of its content.
     pub(in crate::exports) changed: Time,
 }
 
-/// Why a volume is not opened.
+/// Reason why a volume cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::exports) enum OpenError {
     /// There is no such volume.
@@ -46,26 +44,26 @@ pub(in crate::exports) enum OpenError {
     Refused(String),
 }
 
-/// Who opens volumes.
+/// A kind of user that opens volumes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::exports) struct Opener {
-    /// As the pool tells it to those who would delete the volume.
+    /// Its name in the pool's list of users, which refuses the deletion of a volume in use.
     pub(in crate::exports) user: &'static str,
-    /// What has memory of its own.
-    pub(in crate::exports) what: &'static str,
+    /// The unit that has memory of its own, for messages.
+    pub(in crate::exports) memory_owner: &'static str,
 }
 
 /// A pool whose volumes are exported.
 #[derive(Debug)]
 pub struct Volumes {
     pool: Arc<Pool>,
-    /// Disk time reserved for exports, by volume.
+    /// Reserved disk time by name of the volume.
     shares: HashMap<String, Arc<ReservedShare>>,
 }
 
 impl Volumes {
-    /// Those of a pool, of which some have disk time reserved. What of that the disks cannot carry is a
-    /// warning of the pool, and the export is best effort like any other.
+    /// Reserves disk time for exports. A reservation that the disks cannot carry becomes a warning of the pool, and
+    /// that export stays best effort.
     #[must_use]
     pub fn new(pool: Arc<Pool>, reservations: &[ExportReservation]) -> Arc<Self> {
         let shares = reserve(&pool, reservations);
@@ -76,28 +74,28 @@ impl Volumes {
         &self.pool
     }
 
-    /// The exports that disk time is reserved for, by name, whether or not there are such volumes.
+    /// Names of the exports with reserved disk time, in order. A volume of that name need not exist.
     pub(in crate::exports) fn reserved(&self) -> Vec<String> {
         let mut exports: Vec<String> = self.shares.keys().cloned().collect();
         exports.sort_unstable();
         exports
     }
 
-    /// All, by name.
-    pub(in crate::exports) fn list(&self) -> Vec<Exported> {
+    /// All volumes in order of name.
+    pub(in crate::exports) fn list(&self) -> Vec<ExportedVolume> {
         let all = self.pool.volumes().into_iter();
         all.map(|info| self.exported(info)).collect()
     }
 
-    /// One by its exact name.
-    pub(in crate::exports) fn find(&self, name: &str) -> Option<Exported> {
+    /// The volume of exactly this name.
+    pub(in crate::exports) fn find(&self, name: &str) -> Option<ExportedVolume> {
         let info = self.pool.volume_info(name).ok()?;
         Some(self.exported(info))
     }
 
-    fn exported(&self, info: VolumeInfo) -> Exported {
+    fn exported(&self, info: VolumeInfo) -> ExportedVolume {
         let block_bytes = self.pool.alignment().0;
-        Exported {
+        ExportedVolume {
             name: info.name,
             size_bytes: whole_blocks(info.size_bytes, block_bytes),
             block_bytes,
@@ -107,7 +105,6 @@ impl Volumes {
         }
     }
 
-    /// Opens one.
     pub(in crate::exports) fn open(
         &self,
         name: &str,
@@ -117,28 +114,28 @@ impl Volumes {
         opened.map_err(|error| OpenError::Unknown(error.to_string()))
     }
 
-    /// A client of the pool for requests to volume `of`; `name` is what the pool calls it.
+    /// Makes a client of the pool for requests to `volume`. The client is called `name`.
     pub(in crate::exports) fn client(
         &self,
-        of: &str,
+        volume: &str,
         name: &str,
         opener: &Opener,
     ) -> Result<Client, OpenError> {
-        let client = self.pool.client(name, self.options(of));
-        client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)))
+        let client = self.pool.client(name, self.options(volume));
+        client.map_err(|refusal| OpenError::Refused(refusal_message(&refusal, opener)))
     }
 
-    /// Makes `count` clients, or none.
+    /// Makes `count` clients, or none. See [`Self::client`].
     pub(in crate::exports) fn clients(
         &self,
-        of: &str,
+        volume: &str,
         name: &str,
         opener: &Opener,
         count: usize,
     ) -> Result<Vec<Client>, OpenError> {
         let mut clients = Vec::with_capacity(count);
         for made in 0..count {
-            let client = self.pool.client(name, self.options(of));
+            let client = self.pool.client(name, self.options(volume));
             let client = client.map_err(|refusal| match refusal {
                 // The clients before this one are dropped, and their memory is free again.
                 Refusal::Memory { needed, available } => Refusal::Memory {
@@ -147,33 +144,33 @@ impl Volumes {
                 },
                 refusal => refusal,
             });
-            let client = client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)));
+            let client =
+                client.map_err(|refusal| OpenError::Refused(refusal_message(&refusal, opener)));
             clients.push(client?);
         }
         Ok(clients)
     }
 
-    fn options(&self, of: &str) -> ClientOptions {
+    fn options(&self, volume: &str) -> ClientOptions {
         ClientOptions {
             fixed: Bytes(FIXED_BYTES as u64),
             in_flight_max: PARTS_MAX + REQUESTS_MAX,
-            reservation: self.shares.get(of).cloned(),
+            reservation: self.shares.get(volume).cloned(),
         }
     }
 }
 
-/// Of a volume that was made before sizes were whole blocks, the last one is not there.
+/// Rounds a size down to whole blocks. Volumes of old pools may end within a block, which is not exported.
 pub(in crate::exports) fn whole_blocks(size_bytes: u64, block_bytes: u64) -> u64 {
     size_bytes / block_bytes * block_bytes
 }
 
-/// Why there is no client of the pool.
-fn told(refusal: &Refusal, opener: &Opener) -> String {
+fn refusal_message(refusal: &Refusal, opener: &Opener) -> String {
     match refusal {
         Refusal::Memory { needed, available } => format!(
-            "{} needs {} of memory of its own, and streams and other connections leave {}; close some, or have the server's \
-             operator set `total` in [memory] higher",
-            opener.what,
+            "{} needs {} of memory of its own, and streams and other connections leave {}; close some of them, or ask the \
+             server's operator to raise `total` in [memory]",
+            opener.memory_owner,
             Bytes(*needed),
             Bytes(*available)
         ),
@@ -181,7 +178,6 @@ fn told(refusal: &Refusal, opener: &Opener) -> String {
     }
 }
 
-/// Reserves disk time for exports, by volume.
 fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, Arc<ReservedShare>> {
     let mut shares = HashMap::new();
     for ExportReservation { volume, share } in reservations {
@@ -191,7 +187,7 @@ fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, A
             }
             Err(refusal) => {
                 pool.warn(format!(
-                    "export {volume} has no reservation, it is served like any other: {refusal}"
+                    "export {volume} has no reservation and is served as best effort: {refusal}"
                 ));
             }
         }

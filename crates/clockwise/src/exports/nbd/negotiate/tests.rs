@@ -1,4 +1,4 @@
-//! The handshake as clients lead it, and as they do not.
+//! Handshakes of correct and of incorrect clients.
 
 use super::*;
 use crate::exports::nbd::proto::option::code;
@@ -53,8 +53,8 @@ fn select(name: &str) -> Vec<u8> {
     option_bytes(code::SET_META_CONTEXT, &data)
 }
 
-/// Feeds `input` in pieces of `piece` bytes; the last step, what was sent and what is left.
-fn run(pool: &Pool, input: &[u8], piece: usize) -> Result<(Step, Vec<u8>, usize), Fatal> {
+/// Feeds `input` in pieces of `piece` bytes. Returns the last step, the bytes sent and the number of bytes left.
+fn run(pool: &Pool, input: &[u8], piece: usize) -> Result<(Step, Vec<u8>, usize), ProtocolError> {
     let mut out = Vec::new();
     let mut negotiation = Negotiation::new(&mut out);
     out.clear();
@@ -70,7 +70,7 @@ fn run(pool: &Pool, input: &[u8], piece: usize) -> Result<(Step, Vec<u8>, usize)
 }
 
 #[test]
-fn a_modern_client_is_led_to_transmission_however_its_bytes_arrive() {
+fn handshake_does_not_depend_on_the_pieces_received() {
     let pool = Pool(vec!["a", "b"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(option_bytes(code::STRUCTURED_REPLY, &[]));
@@ -85,46 +85,47 @@ fn a_modern_client_is_led_to_transmission_however_its_bytes_arrive() {
             "pieces of {piece} bytes"
         );
     }
-    let (Step::Transmit(start), _, left) = whole else {
+    let (Step::Transmit(selected), _, left) = whole else {
         panic!("{whole:?}")
     };
-    assert_eq!((start.name.as_str(), left), ("b", 7));
-    assert!(start.agreed.structured && start.agreed.block_status);
-    assert_ne!(start.agreed.flags & transmission_flags::SEND_DF, 0);
+    assert_eq!((selected.name.as_str(), left), ("b", 7));
+    assert_eq!(selected.parameters.reply_format, ReplyFormat::Structured);
+    assert!(selected.parameters.has_base_allocation);
+    assert_ne!(selected.parameters.flags & transmission_flags::SEND_DF, 0);
 }
 
 #[test]
-fn contexts_hold_only_for_the_export_they_were_selected_for() {
+fn context_holds_only_for_its_export() {
     let pool = Pool(vec!["a", "b"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(option_bytes(code::STRUCTURED_REPLY, &[]));
     input.extend(select("a"));
     input.extend(go("b"));
-    let (Step::Transmit(start), ..) = run(&pool, &input, 64).unwrap() else {
+    let (Step::Transmit(selected), ..) = run(&pool, &input, 64).unwrap() else {
         panic!()
     };
-    assert!(!start.agreed.block_status);
+    assert!(!selected.parameters.has_base_allocation);
 }
 
 #[test]
-fn without_structured_replies_no_context_can_be_selected() {
+fn context_needs_structured_replies() {
     let pool = Pool(vec!["a"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(select("a"));
     input.extend(go("a"));
-    let (Step::Transmit(start), ..) = run(&pool, &input, 64).unwrap() else {
+    let (Step::Transmit(selected), ..) = run(&pool, &input, 64).unwrap() else {
         panic!()
     };
-    assert!(!start.agreed.block_status);
-    assert_eq!(start.agreed.flags & transmission_flags::SEND_DF, 0);
+    assert!(!selected.parameters.has_base_allocation);
+    assert_eq!(selected.parameters.flags & transmission_flags::SEND_DF, 0);
 }
 
 #[test]
-fn the_empty_name_is_the_only_volume() {
+fn empty_name_is_the_only_volume() {
     let mut input = vec![0, 0, 0, 3];
     input.extend(go(""));
     let (step, ..) = run(&Pool(vec!["only"]), &input, 64).unwrap();
-    assert!(matches!(step, Step::Transmit(start) if start.name == "only"));
+    assert!(matches!(step, Step::Transmit(selected) if selected.name == "only"));
     for pool in [Pool(vec![]), Pool(vec!["a", "b"])] {
         let (step, out, _) = run(&pool, &input, 64).unwrap();
         assert_eq!(step, Step::More);
@@ -133,7 +134,7 @@ fn the_empty_name_is_the_only_volume() {
 }
 
 #[test]
-fn an_export_that_cannot_be_opened_is_refused_with_the_reason() {
+fn export_that_cannot_be_opened_is_refused_with_the_reason() {
     let pool = Pool(vec!["full"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(go("full"));
@@ -144,7 +145,7 @@ fn an_export_that_cannot_be_opened_is_refused_with_the_reason() {
 }
 
 #[test]
-fn the_old_way_in_works_and_ends_the_connection_for_what_is_not_there() {
+fn export_name_option_begins_transmission_or_ends_the_connection() {
     let pool = Pool(vec!["a"]);
     let mut input = vec![0, 0, 0, 1];
     input.extend(option_bytes(code::EXPORT_NAME, b"a"));
@@ -153,11 +154,11 @@ fn the_old_way_in_works_and_ends_the_connection_for_what_is_not_there() {
     assert_eq!(out.len(), 134);
     let mut input = vec![0, 0, 0, 1];
     input.extend(option_bytes(code::EXPORT_NAME, b"c"));
-    assert_eq!(run(&pool, &input, 64), Err(Fatal::UnknownExport));
+    assert_eq!(run(&pool, &input, 64), Err(ProtocolError::UnknownExport));
 }
 
 #[test]
-fn options_that_are_unknown_or_too_long_are_refused_and_the_handshake_goes_on() {
+fn unknown_and_long_options_are_refused_and_the_handshake_continues() {
     let pool = Pool(vec!["a"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(option_bytes(code::STARTTLS, &[]));
@@ -170,30 +171,33 @@ fn options_that_are_unknown_or_too_long_are_refused_and_the_handshake_goes_on() 
 }
 
 #[test]
-fn enormous_options_and_endless_ones_end_the_connection() {
+fn enormous_options_and_too_many_options_end_the_connection() {
     let pool = Pool(vec!["a"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(option_bytes(77, &[]));
     let at = input.len() - 4;
     input[at..].copy_from_slice(&u32::MAX.to_be_bytes());
-    let fatal = Fatal::OptionLength {
+    let fatal = ProtocolError::OptionLength {
         option: 77,
         length: u32::MAX,
     };
     assert_eq!(run(&pool, &input, 64), Err(fatal));
 
-    // One more than there may be.
+    // The last option exceeds the limit.
     let mut input = vec![0, 0, 0, 3];
     let longest = option_bytes(77, &vec![1; OPTION_BYTES_MAX as usize]);
     let count = OPTIONS_BYTES_MAX as usize / longest.len();
     input.extend(longest.repeat(count));
     assert!(run(&pool, &input, 1 << 16).is_ok());
     input.extend(&longest);
-    assert_eq!(run(&pool, &input, 1 << 16), Err(Fatal::OptionsLength));
+    assert_eq!(
+        run(&pool, &input, 1 << 16),
+        Err(ProtocolError::OptionsLength)
+    );
 }
 
 #[test]
-fn a_client_may_ask_about_every_volume_there_can_be() {
+fn client_may_query_every_volume_of_the_largest_pool() {
     let pool = Pool(vec!["a"]);
     let mut input = vec![0, 0, 0, 3];
     input.extend(option_bytes(code::STRUCTURED_REPLY, &[]));

@@ -1,7 +1,8 @@
-//! The handshake: flags, options, and the replies to options.
+//! The handshake phase: flags, options, and the replies to options.
 
 use super::{
-    BLOCK_BYTES_PREFERRED, Fatal, PAYLOAD_BYTES_MAX, QUERY_COUNT_MAX, Reader, STRING_BYTES_MAX,
+    BLOCK_BYTES_PREFERRED, PAYLOAD_BYTES_MAX, ProtocolError, QUERY_COUNT_MAX, Reader,
+    STRING_BYTES_MAX,
 };
 
 const INIT_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -11,19 +12,19 @@ const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 const FLAG_NO_ZEROES: u16 = 1 << 1;
 
-/// Bytes of the client's answer to the greeting.
+/// Bytes of the client flags, which follow the greeting.
 pub const CLIENT_FLAGS_BYTES: usize = 4;
 /// Bytes of an option's header.
 pub const OPTION_HEADER_BYTES: usize = 16;
-/// Zeros after the reply to `NBD_OPT_EXPORT_NAME`, for clients that insist on them.
+/// Bytes of the padding after the reply to `NBD_OPT_EXPORT_NAME`.
 const EXPORT_NAME_PADDING_BYTES: usize = 124;
 
-/// The only metadata context there is.
+/// The only metadata context of this server.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// The number by which [`BASE_ALLOCATION`] goes in the transmission phase.
+/// The identifier of [`BASE_ALLOCATION`] in the transmission phase.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
-/// What the server says first.
+/// The first bytes of the server.
 #[must_use]
 pub fn greeting() -> [u8; 18] {
     let mut bytes = [0; 18];
@@ -33,34 +34,48 @@ pub fn greeting() -> [u8; 18] {
     bytes
 }
 
-/// What the client answered to the greeting.
+/// The padding after the reply to `NBD_OPT_EXPORT_NAME`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Padding {
+    /// 124 zeros.
+    Zeroes,
+    /// No bytes: the client set `NBD_FLAG_C_NO_ZEROES`.
+    None,
+}
+
+/// The client's flags after the greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientFlags {
-    /// The client knows that options are answered.
-    pub fixed_newstyle: bool,
-    /// The client does not want the padding after `NBD_OPT_EXPORT_NAME`.
-    pub no_zeroes: bool,
+    /// The client expects a reply to each option.
+    pub is_fixed_newstyle: bool,
+    /// The padding that the client expects.
+    pub padding: Padding,
 }
 
 impl ClientFlags {
-    /// Decodes them.
+    /// Decodes the flags.
     ///
     /// # Errors
-    /// A flag that was not offered, after which the protocol demands that the connection ends.
-    pub fn decode(bytes: [u8; CLIENT_FLAGS_BYTES]) -> Result<Self, Fatal> {
+    /// A flag that the server did not offer, after which the protocol demands that the connection ends.
+    pub fn decode(bytes: [u8; CLIENT_FLAGS_BYTES]) -> Result<Self, ProtocolError> {
         let flags = u32::from_be_bytes(bytes);
         let known = u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
+        let has = |flag: u16| flags & u32::from(flag) != 0;
         if flags & !known != 0 {
-            return Err(Fatal::ClientFlags(flags));
+            return Err(ProtocolError::ClientFlags(flags));
         }
         Ok(Self {
-            fixed_newstyle: flags & u32::from(FLAG_FIXED_NEWSTYLE) != 0,
-            no_zeroes: flags & u32::from(FLAG_NO_ZEROES) != 0,
+            is_fixed_newstyle: has(FLAG_FIXED_NEWSTYLE),
+            padding: if has(FLAG_NO_ZEROES) {
+                Padding::None
+            } else {
+                Padding::Zeroes
+            },
         })
     }
 }
 
-/// What an option asks for, by number.
+/// The numbers of options.
 pub mod code {
     #![allow(missing_docs, reason = "the names are the protocol's")]
     pub const EXPORT_NAME: u32 = 1;
@@ -74,84 +89,67 @@ pub mod code {
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
-/// The fixed part in front of an option's data.
+/// The header of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionHeader {
-    /// One of [`code`], or anything else.
+    /// One of [`code`], or an unknown option.
     pub code: u32,
-    /// How many bytes of data follow.
+    /// Number of data bytes that follow.
     pub length: u32,
 }
 
 impl OptionHeader {
-    /// Decodes it.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// When it does not begin with the magic number.
-    pub fn decode(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<Self, Fatal> {
-        let [
-            m0,
-            m1,
-            m2,
-            m3,
-            m4,
-            m5,
-            m6,
-            m7,
-            c0,
-            c1,
-            c2,
-            c3,
-            l0,
-            l1,
-            l2,
-            l3,
-        ] = *bytes;
-        let magic = u64::from_be_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
+    /// If it does not begin with the magic number.
+    pub fn decode(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<Self, ProtocolError> {
+        let mut reader = Reader::new(bytes);
+        let fields = (reader.u64(), reader.u32(), reader.u32());
+        let (Some(magic), Some(code), Some(length)) = fields else {
+            unreachable!("a header has {OPTION_HEADER_BYTES} bytes");
+        };
         if magic != OPTION_MAGIC {
-            return Err(Fatal::OptionMagic(magic));
+            return Err(ProtocolError::OptionMagic(magic));
         }
-        Ok(Self {
-            code: u32::from_be_bytes([c0, c1, c2, c3]),
-            length: u32::from_be_bytes([l0, l1, l2, l3]),
-        })
+        Ok(Self { code, length })
     }
 }
 
-/// What a client wants to be told about an export.
+/// The information about an export that a client requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InfoRequests {
     /// `NBD_INFO_NAME`.
     pub name: bool,
     /// `NBD_INFO_DESCRIPTION`.
     pub description: bool,
-    /// `NBD_INFO_BLOCK_SIZE`: the client will respect the limits it is told.
+    /// `NBD_INFO_BLOCK_SIZE`: the client will respect the announced block sizes.
     pub block_size: bool,
 }
 
-/// Queries for metadata contexts, reduced to what can be answered.
+/// Queries for metadata contexts, reduced to those that this server can answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetaQuery {
-    /// Whether no query was sent at all.
-    pub none: bool,
-    /// Whether `base:allocation` was named.
-    pub base_allocation: bool,
-    /// Whether the wildcard `base:` was named.
-    pub base_any: bool,
+    /// True if there was no query.
+    pub is_empty: bool,
+    /// True if there was a query for `base:allocation`.
+    pub has_base_allocation: bool,
+    /// True if there was a query for the wildcard `base:`.
+    pub has_base_wildcard: bool,
 }
 
-/// A decoded option. Names are byte-exact and valid UTF-8.
+/// A decoded option. Names are as sent by the client, and valid UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientOption<'a> {
-    /// Begin transmission on this export, the old way.
+    /// Begin transmission on this export, without error replies.
     ExportName(&'a str),
     /// End the handshake.
     Abort,
     /// List the exports.
     List,
-    /// Tell about an export.
+    /// Send information about an export.
     Info(&'a str, InfoRequests),
-    /// Tell about an export and begin transmission.
+    /// Send information about an export and begin transmission.
     Go(&'a str, InfoRequests),
     /// Use structured replies.
     StructuredReply,
@@ -159,16 +157,16 @@ pub enum ClientOption<'a> {
     ListMeta(&'a str, MetaQuery),
     /// Select metadata contexts of an export.
     SetMeta(&'a str, MetaQuery),
-    /// Something else.
+    /// Another option.
     Unknown(u32),
 }
 
-/// Why an option is refused, and what the client is told.
+/// The refusal of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionRefusal {
     /// The reply's type.
     pub kind: RefusalKind,
-    /// A sentence for a person.
+    /// An explanation for the user.
     pub text: &'static str,
 }
 
@@ -176,17 +174,17 @@ pub struct OptionRefusal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum RefusalKind {
-    /// Not known here.
+    /// Unknown option.
     Unsupported = (1 << 31) | 1,
-    /// Known, and not allowed now.
+    /// Not allowed at the moment.
     Policy = (1 << 31) | 2,
-    /// Known and malformed.
+    /// Malformed.
     Invalid = (1 << 31) | 3,
     /// No such export.
     Unknown = (1 << 31) | 6,
-    /// The server is going away.
+    /// The server is shutting down.
     Shutdown = (1 << 31) | 7,
-    /// Longer than the server's limits.
+    /// Exceeds the server's limits.
     TooBig = (1 << 31) | 9,
 }
 
@@ -200,7 +198,7 @@ const fn invalid(text: &'static str) -> OptionRefusal {
 /// Decodes the data of option `code`.
 ///
 /// # Errors
-/// When the data is malformed for its option. An option that is not known is no error here.
+/// If the data is malformed for its option. An unknown option is decoded as such.
 pub fn decode(code: u32, data: &[u8]) -> Result<ClientOption<'_>, OptionRefusal> {
     match code {
         code::EXPORT_NAME => name(data).map(ClientOption::ExportName),
@@ -229,7 +227,7 @@ fn name(bytes: &[u8]) -> Result<&str, OptionRefusal> {
 }
 
 fn info(data: &[u8]) -> Result<(&str, InfoRequests), OptionRefusal> {
-    const SHORT: OptionRefusal = invalid("the option's data is shorter than it says");
+    const SHORT: OptionRefusal = invalid("the option's data ends early");
     let mut reader = Reader::new(data);
     let name = name(reader.counted().ok_or(SHORT)?)?;
     let count = reader.u16().ok_or(SHORT)?;
@@ -243,13 +241,13 @@ fn info(data: &[u8]) -> Result<(&str, InfoRequests), OptionRefusal> {
         }
     }
     if !reader.is_empty() {
-        return Err(invalid("the option's data is longer than it says"));
+        return Err(invalid("the option's data has extra bytes"));
     }
     Ok((name, wants))
 }
 
 fn meta(data: &[u8]) -> Result<(&str, MetaQuery), OptionRefusal> {
-    const SHORT: OptionRefusal = invalid("the option's data is shorter than it says");
+    const SHORT: OptionRefusal = invalid("the option's data ends early");
     let mut reader = Reader::new(data);
     let name = name(reader.counted().ok_or(SHORT)?)?;
     let count = reader.u32().ok_or(SHORT)?;
@@ -260,20 +258,20 @@ fn meta(data: &[u8]) -> Result<(&str, MetaQuery), OptionRefusal> {
         });
     }
     let mut query = MetaQuery {
-        none: count == 0,
-        base_allocation: false,
-        base_any: false,
+        is_empty: count == 0,
+        has_base_allocation: false,
+        has_base_wildcard: false,
     };
     for _ in 0..count {
         let text = reader.counted().ok_or(SHORT)?;
         if text.len() > STRING_BYTES_MAX {
             return Err(invalid("a metadata query is at most 4096 bytes long"));
         }
-        query.base_allocation |= text == BASE_ALLOCATION.as_bytes();
-        query.base_any |= text == b"base:";
+        query.has_base_allocation |= text == BASE_ALLOCATION.as_bytes();
+        query.has_base_wildcard |= text == b"base:";
     }
     if !reader.is_empty() {
-        return Err(invalid("the option's data is longer than it says"));
+        return Err(invalid("the option's data has extra bytes"));
     }
     Ok((name, query))
 }
@@ -288,20 +286,20 @@ const INFO_NAME: u16 = 1;
 const INFO_DESCRIPTION: u16 = 2;
 const INFO_BLOCK_SIZE: u16 = 3;
 
-/// What a client may know about an export.
+/// The description of an export for clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportInfo {
-    /// Its name, at most [`STRING_BYTES_MAX`] bytes.
+    /// Name of at most [`STRING_BYTES_MAX`] bytes.
     pub name: String,
-    /// A sentence about it.
+    /// A description for the user.
     pub description: String,
-    /// Its size in bytes, a multiple of `block_bytes`.
+    /// Size in bytes, a multiple of `block_bytes`.
     pub size_bytes: u64,
-    /// What offsets and lengths must be multiples of, in bytes: a power of two from
+    /// Alignment of offsets and lengths in bytes: a power of two from
     /// [`BLOCK_BYTES_MIN`](super::BLOCK_BYTES_MIN) to
     /// [`BLOCK_BYTES_MIN_MAX`](super::BLOCK_BYTES_MIN_MAX).
     pub block_bytes: u32,
-    /// Its [`super::transmission_flags`], without those that depend on what was negotiated.
+    /// Its [`super::transmission_flags`], except those that depend on the negotiation.
     pub flags: u16,
 }
 
@@ -317,7 +315,7 @@ fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     }
 }
 
-/// The string, cut at a character boundary to what the protocol allows.
+/// Cuts a string at a character boundary to the longest that the protocol allows.
 fn string(text: &str) -> &[u8] {
     let mut end = text.len().min(STRING_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -326,17 +324,17 @@ fn string(text: &str) -> &[u8] {
     &text.as_bytes()[..end]
 }
 
-/// Appends: done.
+/// Appends an acknowledgement, which ends the replies to an option.
 pub fn ack(out: &mut Vec<u8>, option: u32) {
     reply(out, option, REP_ACK, &[]);
 }
 
-/// Appends: refused, and why.
+/// Appends a refusal.
 pub fn refuse(out: &mut Vec<u8>, option: u32, kind: RefusalKind, text: &str) {
     reply(out, option, kind as u32, &[string(text)]);
 }
 
-/// Appends one entry of the list of exports.
+/// Appends an entry of the list of exports.
 pub fn server(out: &mut Vec<u8>, option: u32, name: &str, description: &str) {
     let name = string(name);
     let length = (name.len() as u32).to_be_bytes();
@@ -348,7 +346,7 @@ pub fn server(out: &mut Vec<u8>, option: u32, name: &str, description: &str) {
     );
 }
 
-/// Appends what there is to say about an export; `flags` are the final transmission flags.
+/// Appends the information about an export. `flags` are the final transmission flags.
 pub fn info_replies(
     out: &mut Vec<u8>,
     option: u32,
@@ -374,7 +372,7 @@ pub fn info_replies(
     if wants.description {
         info(INFO_DESCRIPTION, [string(&export.description), &[], &[]]);
     }
-    // Told even to those that did not ask: some clients respect it all the same.
+    // Sent without a request too: some clients respect it although they do not request it.
     info(
         INFO_BLOCK_SIZE,
         [
@@ -385,7 +383,7 @@ pub fn info_replies(
     );
 }
 
-/// Appends one metadata context.
+/// Appends a metadata context.
 pub fn meta_context(out: &mut Vec<u8>, option: u32, id: u32) {
     reply(
         out,
@@ -395,11 +393,11 @@ pub fn meta_context(out: &mut Vec<u8>, option: u32, id: u32) {
     );
 }
 
-/// Appends the answer to `NBD_OPT_EXPORT_NAME`.
-pub fn export_name(out: &mut Vec<u8>, size_bytes: u64, flags: u16, no_zeroes: bool) {
+/// Appends the reply to `NBD_OPT_EXPORT_NAME`.
+pub fn export_name(out: &mut Vec<u8>, size_bytes: u64, flags: u16, padding: Padding) {
     out.extend_from_slice(&size_bytes.to_be_bytes());
     out.extend_from_slice(&flags.to_be_bytes());
-    if !no_zeroes {
+    if padding == Padding::Zeroes {
         out.extend_from_slice(&[0; EXPORT_NAME_PADDING_BYTES]);
     }
 }

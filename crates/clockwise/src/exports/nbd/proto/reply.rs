@@ -25,28 +25,55 @@ pub const STATE_HOLE: u32 = 1 << 0;
 /// The range reads as zeros.
 pub const STATE_ZERO: u32 = 1 << 1;
 
-/// The front of a reply: everything but a payload that lies elsewhere.
+/// The format of the replies on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyFormat {
+    /// Simple replies, which carry no offset and no text.
+    Simple,
+    /// Structured reply chunks.
+    Structured,
+}
+
+/// The position of a chunk in its structured reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChunkPosition {
+    /// More chunks follow.
+    Inner,
+    /// The chunk ends the reply (`NBD_REPLY_FLAG_DONE`).
+    Last,
+}
+
+impl ChunkPosition {
+    const fn flags(self) -> u16 {
+        match self {
+            Self::Inner => 0,
+            Self::Last => FLAG_DONE,
+        }
+    }
+}
+
+/// A reply without the data of a read, which is sent from its own memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
+pub struct ReplyHeader {
+    bytes: [u8; HEADER_BYTES_MAX],
     length: u8,
 }
 
-/// The longest [`Head`]: a chunk that tells of a hole.
-const HEAD_BYTES_MAX: usize = CHUNK_BYTES + 12;
+/// The longest [`ReplyHeader`]: a chunk for a hole.
+const HEADER_BYTES_MAX: usize = CHUNK_BYTES + 12;
 
-impl Head {
+impl ReplyHeader {
     fn new(parts: &[&[u8]]) -> Self {
-        let mut head = Self {
-            bytes: [0; HEAD_BYTES_MAX],
+        let mut header = Self {
+            bytes: [0; HEADER_BYTES_MAX],
             length: 0,
         };
         for part in parts {
-            let at = usize::from(head.length);
-            head.bytes[at..at + part.len()].copy_from_slice(part);
-            head.length += part.len() as u8;
+            let at = usize::from(header.length);
+            header.bytes[at..at + part.len()].copy_from_slice(part);
+            header.length += part.len() as u8;
         }
-        head
+        header
     }
 
     /// The bytes to send.
@@ -66,40 +93,38 @@ fn chunk_header(flags: u16, kind: u16, cookie: u64, length: u32) -> [u8; CHUNK_B
     bytes
 }
 
-/// A simple reply; after a read without an error the data follows.
+/// A simple reply. The data follows after a successful read.
 #[must_use]
-pub fn simple(cookie: u64, error: Option<Errno>) -> Head {
+pub fn simple(cookie: u64, error: Option<Errno>) -> ReplyHeader {
     let error = error.map_or(0, |errno| errno as u32);
-    Head::new(&[
+    ReplyHeader::new(&[
         &SIMPLE_MAGIC.to_be_bytes(),
         &error.to_be_bytes(),
         &cookie.to_be_bytes(),
     ])
 }
 
-/// The end of a structured reply without content.
+/// The last chunk of a structured reply, without content.
 #[must_use]
-pub fn done(cookie: u64) -> Head {
-    Head::new(&[&chunk_header(FLAG_DONE, TYPE_NONE, cookie, 0)])
+pub fn done(cookie: u64) -> ReplyHeader {
+    ReplyHeader::new(&[&chunk_header(FLAG_DONE, TYPE_NONE, cookie, 0)])
 }
 
-/// The front of `length` bytes of data at `offset`, which follow. `last` ends the reply.
+/// The header of a chunk with `length` bytes of data at `offset`, which follow it.
 #[must_use]
-pub fn offset_data(cookie: u64, offset: u64, length: u32, last: bool) -> Head {
-    let flags = if last { FLAG_DONE } else { 0 };
-    let header = chunk_header(flags, TYPE_OFFSET_DATA, cookie, length + 8);
-    Head::new(&[&header, &offset.to_be_bytes()])
+pub fn offset_data(cookie: u64, offset: u64, length: u32, position: ChunkPosition) -> ReplyHeader {
+    let header = chunk_header(position.flags(), TYPE_OFFSET_DATA, cookie, length + 8);
+    ReplyHeader::new(&[&header, &offset.to_be_bytes()])
 }
 
-/// `length` zeros at `offset`, not sent. `last` ends the reply.
+/// A chunk for `length` zeros at `offset`, which are not sent.
 #[must_use]
-pub fn offset_hole(cookie: u64, offset: u64, length: u32, last: bool) -> Head {
-    let flags = if last { FLAG_DONE } else { 0 };
-    let header = chunk_header(flags, TYPE_OFFSET_HOLE, cookie, 12);
-    Head::new(&[&header, &offset.to_be_bytes(), &length.to_be_bytes()])
+pub fn offset_hole(cookie: u64, offset: u64, length: u32, position: ChunkPosition) -> ReplyHeader {
+    let header = chunk_header(position.flags(), TYPE_OFFSET_HOLE, cookie, 12);
+    ReplyHeader::new(&[&header, &offset.to_be_bytes(), &length.to_be_bytes()])
 }
 
-/// Appends a structured error, the last chunk of its reply, with a sentence for a person.
+/// Appends an error as the last chunk of its reply. `text` is for the user, and is cut at [`STRING_BYTES_MAX`].
 pub fn error(out: &mut Vec<u8>, cookie: u64, errno: Errno, text: &str) {
     let mut end = text.len().min(STRING_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -113,16 +138,16 @@ pub fn error(out: &mut Vec<u8>, cookie: u64, errno: Errno, text: &str) {
     out.extend_from_slice(text);
 }
 
-/// One run of equal status in a reply to a block status request.
+/// An extent of equal status in a reply to a block status request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatusExtent {
-    /// How many bytes; not zero.
+    /// Length in bytes, not zero.
     pub length: u32,
-    /// [`STATE_HOLE`] and [`STATE_ZERO`].
+    /// Any of [`STATE_HOLE`] and [`STATE_ZERO`].
     pub state: u32,
 }
 
-/// Appends the reply to a block status request: the runs from its offset on, at least one.
+/// Appends the reply to a block status request: at least one extent, the first one at the request's offset.
 pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[StatusExtent]) {
     let length = 4 + 8 * extents.len();
     out.extend_from_slice(&chunk_header(
@@ -147,20 +172,20 @@ mod tests {
         let bytes = [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 22, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(simple(9, Some(Errno::Invalid)).as_bytes(), bytes);
 
-        let data = offset_data(9, 512, 4096, true);
+        let data = offset_data(9, 512, 4096, ChunkPosition::Last);
         assert_eq!(data.as_bytes().len(), OFFSET_DATA_BYTES);
         assert_eq!(data.as_bytes()[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1]);
         assert_eq!(data.as_bytes()[16..20], [0, 0, 0x10, 8]);
         assert_eq!(data.as_bytes()[20..], [0, 0, 0, 0, 0, 0, 2, 0]);
 
-        let hole = offset_hole(9, 512, 4096, false);
+        let hole = offset_hole(9, 512, 4096, ChunkPosition::Inner);
         assert_eq!(hole.as_bytes()[4..8], [0, 0, 0, 2]);
-        assert_eq!(hole.as_bytes().len(), HEAD_BYTES_MAX);
+        assert_eq!(hole.as_bytes().len(), HEADER_BYTES_MAX);
         assert_eq!(done(1).as_bytes()[4..8], [0, 1, 0, 0]);
     }
 
     #[test]
-    fn an_error_carries_its_text_and_ends_the_reply() {
+    fn error_chunk_has_a_text_and_ends_the_reply() {
         let mut out = Vec::new();
         error(&mut out, 3, Errno::Io, "disk 2 failed");
         assert_eq!(out[4..8], [0, 1, 0x80, 1]);
@@ -170,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn block_status_lists_runs_after_the_context() {
+    fn block_status_lists_extents_after_the_context() {
         let mut out = Vec::new();
-        let run = StatusExtent {
+        let hole = StatusExtent {
             length: 65536,
             state: STATE_HOLE | STATE_ZERO,
         };
@@ -180,7 +205,7 @@ mod tests {
             &mut out,
             3,
             &[
-                run,
+                hole,
                 StatusExtent {
                     length: 512,
                     state: 0,

@@ -1,6 +1,10 @@
 //! The transmission phase, client to server: request headers.
 
-use super::{Errno, Fatal, PAYLOAD_BYTES_MAX, Refusal, transmission_flags};
+use super::reply::ReplyFormat;
+use super::{
+    Durability, Errno, PAYLOAD_BYTES_MAX, ProtocolError, RequestError, STATUS_EXTENTS_MAX,
+    transmission_flags,
+};
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 
@@ -22,27 +26,27 @@ const FLAG_DF: u16 = 1 << 2;
 const FLAG_REQ_ONE: u16 = 1 << 3;
 const FLAG_FAST_ZERO: u16 = 1 << 4;
 
-/// A request's header as it came, its magic number checked and nothing else.
+/// A request's header as received. Only its magic number has been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
-    /// Modifiers of the command.
+    /// Command flags.
     pub flags: u16,
-    /// The command.
+    /// The request type.
     pub kind: u16,
-    /// The client's name for the request, returned with its reply.
+    /// The client's identifier of the request, which its reply repeats.
     pub cookie: u64,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range in bytes.
     pub length: u32,
 }
 
 impl RequestHeader {
-    /// Decodes it.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// When it does not begin with the magic number.
-    pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self, Fatal> {
+    /// If it does not begin with the magic number.
+    pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self, ProtocolError> {
         let number = |at: usize, count: usize| {
             bytes[at..at + count]
                 .iter()
@@ -50,7 +54,7 @@ impl RequestHeader {
         };
         let magic = number(0, 4) as u32;
         if magic != REQUEST_MAGIC {
-            return Err(Fatal::RequestMagic(magic));
+            return Err(ProtocolError::RequestMagic(magic));
         }
         Ok(Self {
             flags: number(4, 2) as u16,
@@ -61,7 +65,7 @@ impl RequestHeader {
         })
     }
 
-    /// How many bytes of payload follow, whatever becomes of the request.
+    /// Number of payload bytes that follow the header, also if the request is refused.
     #[must_use]
     pub const fn payload_bytes(&self) -> u32 {
         if self.kind == CMD_WRITE {
@@ -72,79 +76,82 @@ impl RequestHeader {
     }
 }
 
-/// What was agreed for this connection, as far as requests depend on it.
+/// The result of the negotiation, as far as requests depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Agreed {
-    /// The export's size in bytes, as told to the client.
+pub struct TransmissionParameters {
+    /// The export's size in bytes, as sent to the client.
     pub size_bytes: u64,
-    /// What offsets and lengths must be multiples of, in bytes.
+    /// Alignment of offsets and lengths in bytes.
     pub block_bytes: u32,
     /// The final transmission flags.
     pub flags: u16,
-    /// Whether structured replies were negotiated.
-    pub structured: bool,
-    /// Whether the client selected `base:allocation`.
-    pub block_status: bool,
+    /// The format of replies.
+    pub reply_format: ReplyFormat,
+    /// True if the client selected `base:allocation`, which block status requests need.
+    pub has_base_allocation: bool,
 }
 
-/// A request that can be served: its range is aligned, in the export, and not empty.
+/// The number of chunks in which a read may be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fragmentation {
+    /// Any number.
+    Allowed,
+    /// One: the client set `NBD_CMD_FLAG_DF`.
+    Forbidden,
+}
+
+/// A valid request. Its range is aligned, inside the export, and not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Read the range.
-    Read {
-        /// Answer in one piece.
-        unfragmented: bool,
-    },
+    Read(Fragmentation),
     /// Write the payload to the range.
-    Write {
-        /// Answer when it is durable.
-        forced: bool,
-    },
+    Write(Durability),
     /// Finish what is in flight and end.
     Disconnect,
-    /// Make durable what was answered.
+    /// Make all answered writes durable.
     Flush,
-    /// The range is no longer needed.
-    Trim {
-        /// Answer when that is durable.
-        forced: bool,
-    },
-    /// The range will be used soon.
+    /// Discard the range.
+    Trim(Durability),
+    /// Prefetch the range.
     Cache,
     /// Let the range read as zeros.
     WriteZeroes {
-        /// Answer when it is durable.
-        forced: bool,
+        /// Durability of the zeros.
+        durability: Durability,
         /// Keep the range's space.
         no_hole: bool,
         /// Refuse if it takes as long as writing.
         fast: bool,
     },
-    /// Tell what is allocated.
+    /// Send the allocation status of the range.
     BlockStatus {
-        /// One descriptor only, not longer than the range.
-        one: bool,
+        /// The most extents in the reply.
+        extents_max: usize,
     },
-    /// A read, write or other ranged request of no length: nothing to do.
-    Nothing,
+    /// A request for a range of no length, which needs no work.
+    Empty,
 }
 
-const fn refused(errno: Errno, text: &'static str) -> Refusal {
-    Refusal { errno, text }
+const fn refused(errno: Errno, text: &'static str) -> RequestError {
+    RequestError { errno, text }
 }
 
-/// Decides whether a request can be served on this connection.
+/// Validates a request for this connection.
 ///
 /// # Errors
-/// What the client is told; the connection goes on.
-pub fn check(header: &RequestHeader, agreed: &Agreed) -> Result<Command, Refusal> {
-    let command = decode_command(header, agreed)?;
+/// The error for the client. The connection continues.
+pub fn check(
+    header: &RequestHeader,
+    parameters: &TransmissionParameters,
+) -> Result<Command, RequestError> {
+    let command = decode_command(header, parameters)?;
     match command {
         Command::Disconnect | Command::Flush => Ok(command),
         _ => {
-            check_range(header, agreed)?;
+            check_range(header, parameters)?;
             Ok(if header.length == 0 {
-                Command::Nothing
+                Command::Empty
             } else {
                 command
             })
@@ -152,80 +159,97 @@ pub fn check(header: &RequestHeader, agreed: &Agreed) -> Result<Command, Refusal
     }
 }
 
-fn decode_command(header: &RequestHeader, agreed: &Agreed) -> Result<Command, Refusal> {
+fn decode_command(
+    header: &RequestHeader,
+    parameters: &TransmissionParameters,
+) -> Result<Command, RequestError> {
     let has = |flag| header.flags & flag != 0;
-    let offered = |flag| agreed.flags & flag != 0;
-    // Forced unit access is accepted with every command, as the protocol demands.
+    let durability = if has(FLAG_FUA) {
+        Durability::BeforeReply
+    } else {
+        Durability::AfterFlush
+    };
     let (command, allowed) = match header.kind {
-        CMD_READ => (
-            Command::Read {
-                unfragmented: has(FLAG_DF),
-            },
-            FLAG_DF,
-        ),
-        CMD_WRITE => (
-            Command::Write {
-                forced: has(FLAG_FUA),
-            },
-            0,
-        ),
+        CMD_READ => {
+            let fragmentation = if has(FLAG_DF) {
+                Fragmentation::Forbidden
+            } else {
+                Fragmentation::Allowed
+            };
+            (Command::Read(fragmentation), FLAG_DF)
+        }
+        CMD_WRITE => (Command::Write(durability), 0),
         CMD_DISC => (Command::Disconnect, !0),
         CMD_FLUSH => (Command::Flush, 0),
-        CMD_TRIM => (
-            Command::Trim {
-                forced: has(FLAG_FUA),
-            },
-            0,
-        ),
+        CMD_TRIM => (Command::Trim(durability), 0),
         CMD_CACHE => (Command::Cache, 0),
-        CMD_WRITE_ZEROES => (
-            Command::WriteZeroes {
-                forced: has(FLAG_FUA),
+        CMD_WRITE_ZEROES => {
+            let command = Command::WriteZeroes {
+                durability,
                 no_hole: has(FLAG_NO_HOLE),
                 fast: has(FLAG_FAST_ZERO),
-            },
-            FLAG_NO_HOLE | FLAG_FAST_ZERO,
-        ),
-        CMD_BLOCK_STATUS if !agreed.block_status => {
+            };
+            (command, FLAG_NO_HOLE | FLAG_FAST_ZERO)
+        }
+        CMD_BLOCK_STATUS if !parameters.has_base_allocation => {
             return Err(refused(
                 Errno::Invalid,
                 "block status needs base:allocation to be selected in the handshake",
             ));
         }
-        CMD_BLOCK_STATUS => (
-            Command::BlockStatus {
-                one: has(FLAG_REQ_ONE),
-            },
-            FLAG_REQ_ONE,
-        ),
+        CMD_BLOCK_STATUS => {
+            let extents_max = if has(FLAG_REQ_ONE) {
+                1
+            } else {
+                STATUS_EXTENTS_MAX
+            };
+            (Command::BlockStatus { extents_max }, FLAG_REQ_ONE)
+        }
         _ => return Err(refused(Errno::Invalid, "unknown command")),
     };
-    let mut allowed = allowed | FLAG_FUA;
-    if !offered(transmission_flags::SEND_DF) {
-        allowed &= !FLAG_DF;
-    }
-    if !offered(transmission_flags::SEND_FAST_ZERO) {
-        allowed &= !FLAG_FAST_ZERO;
-    }
-    if header.flags & !allowed != 0 {
-        return Err(refused(
-            Errno::Invalid,
-            "a flag that this command does not have",
-        ));
-    }
+    check_flags(header, parameters, allowed)?;
     let writes = matches!(
         command,
-        Command::Write { .. } | Command::Trim { .. } | Command::WriteZeroes { .. }
+        Command::Write(_) | Command::Trim(_) | Command::WriteZeroes { .. }
     );
-    if writes && offered(transmission_flags::READ_ONLY) {
+    if writes && parameters.flags & transmission_flags::READ_ONLY != 0 {
         return Err(refused(Errno::Perm, "the export is read-only"));
     }
     Ok(command)
 }
 
-fn check_range(header: &RequestHeader, agreed: &Agreed) -> Result<(), Refusal> {
-    if !header.offset.is_multiple_of(u64::from(agreed.block_bytes))
-        || !header.length.is_multiple_of(agreed.block_bytes)
+/// Refuses flags that the command does not have (it has those in `allowed`) or that were not negotiated.
+fn check_flags(
+    header: &RequestHeader,
+    parameters: &TransmissionParameters,
+    allowed: u16,
+) -> Result<(), RequestError> {
+    let is_offered = |flag| parameters.flags & flag != 0;
+    // The protocol demands that every command accepts forced unit access.
+    let mut allowed = allowed | FLAG_FUA;
+    if !is_offered(transmission_flags::SEND_DF) {
+        allowed &= !FLAG_DF;
+    }
+    if !is_offered(transmission_flags::SEND_FAST_ZERO) {
+        allowed &= !FLAG_FAST_ZERO;
+    }
+    if header.flags & !allowed != 0 {
+        return Err(refused(
+            Errno::Invalid,
+            "the command does not support this flag",
+        ));
+    }
+    Ok(())
+}
+
+fn check_range(
+    header: &RequestHeader,
+    parameters: &TransmissionParameters,
+) -> Result<(), RequestError> {
+    if !header
+        .offset
+        .is_multiple_of(u64::from(parameters.block_bytes))
+        || !header.length.is_multiple_of(parameters.block_bytes)
     {
         return Err(refused(
             Errno::Invalid,
@@ -233,12 +257,12 @@ fn check_range(header: &RequestHeader, agreed: &Agreed) -> Result<(), Refusal> {
         ));
     }
     let end = header.offset.checked_add(u64::from(header.length));
-    if end.is_none_or(|end| end > agreed.size_bytes) {
+    if end.is_none_or(|end| end > parameters.size_bytes) {
         let errno = match header.kind {
             CMD_WRITE | CMD_WRITE_ZEROES => Errno::NoSpace,
             _ => Errno::Invalid,
         };
-        return Err(refused(errno, "the range goes past the end of the export"));
+        return Err(refused(errno, "the range exceeds the end of the export"));
     }
     let carries_payload = matches!(header.kind, CMD_READ | CMD_WRITE);
     if carries_payload && header.length > PAYLOAD_BYTES_MAX {
@@ -254,14 +278,14 @@ fn check_range(header: &RequestHeader, agreed: &Agreed) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    const AGREED: Agreed = Agreed {
+    const PARAMETERS: TransmissionParameters = TransmissionParameters {
         size_bytes: 1 << 20,
         block_bytes: 512,
         flags: transmission_flags::HAS_FLAGS
             | transmission_flags::SEND_DF
             | transmission_flags::SEND_FAST_ZERO,
-        structured: true,
-        block_status: true,
+        reply_format: ReplyFormat::Structured,
+        has_base_allocation: true,
     };
 
     fn header(kind: u16, flags: u16, offset: u64, length: u32) -> RequestHeader {
@@ -275,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_the_documented_layout() {
+    fn request_header_has_the_documented_layout() {
         let mut bytes = [0u8; REQUEST_BYTES];
         bytes[..4].copy_from_slice(&[0x25, 0x60, 0x95, 0x13]);
         bytes[5] = 1;
@@ -296,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_aligned_and_in_the_export() {
+    fn ranges_are_checked_for_alignment_and_size() {
         let errno = |kind, offset, length| {
-            check(&header(kind, 0, offset, length), &AGREED).map_err(|refusal| refusal.errno)
+            check(&header(kind, 0, offset, length), &PARAMETERS).map_err(|refusal| refusal.errno)
         };
         assert_eq!(
             errno(CMD_WRITE, 0, 512),
-            Ok(Command::Write { forced: false })
+            Ok(Command::Write(Durability::AfterFlush))
         );
         assert_eq!(errno(CMD_READ, 1, 512), Err(Errno::Invalid));
         assert_eq!(errno(CMD_READ, 512, 511), Err(Errno::Invalid));
@@ -316,23 +340,23 @@ mod tests {
             errno(CMD_TRIM, u64::MAX - 1023, 1 << 31),
             Err(Errno::Invalid)
         );
-        assert_eq!(errno(CMD_READ, 1 << 20, 0), Ok(Command::Nothing));
+        assert_eq!(errno(CMD_READ, 1 << 20, 0), Ok(Command::Empty));
         assert_eq!(errno(CMD_FLUSH, 0, 0), Ok(Command::Flush));
-        let coarse = Agreed {
+        let coarse = TransmissionParameters {
             block_bytes: 4096,
-            ..AGREED
+            ..PARAMETERS
         };
         assert!(check(&header(CMD_READ, 0, 4096, 512), &coarse).is_err());
         assert!(check(&header(CMD_READ, 0, 4096, 4096), &coarse).is_ok());
     }
 
     #[test]
-    fn a_payload_has_a_largest_size_and_other_commands_do_not() {
-        let agreed = Agreed {
+    fn payload_size_is_limited_and_other_lengths_are_not() {
+        let parameters = TransmissionParameters {
             size_bytes: 1 << 40,
-            ..AGREED
+            ..PARAMETERS
         };
-        let at = |kind, length| check(&header(kind, 0, 0, length), &agreed).is_ok();
+        let at = |kind, length| check(&header(kind, 0, 0, length), &parameters).is_ok();
         assert!(at(CMD_READ, PAYLOAD_BYTES_MAX));
         assert!(!at(CMD_READ, PAYLOAD_BYTES_MAX + 512));
         assert!(!at(CMD_WRITE, PAYLOAD_BYTES_MAX + 512));
@@ -341,22 +365,22 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_flags_that_were_not_offered_are_refused() {
-        let errno = |agreed: &Agreed, kind, flags| {
-            check(&header(kind, flags, 0, 512), agreed).map_err(|refusal| refusal.errno)
+    fn unknown_commands_and_flags_are_refused() {
+        let errno = |parameters: &TransmissionParameters, kind, flags| {
+            check(&header(kind, flags, 0, 512), parameters).map_err(|refusal| refusal.errno)
         };
-        assert_eq!(errno(&AGREED, 8, 0), Err(Errno::Invalid));
-        assert_eq!(errno(&AGREED, CMD_WRITE, FLAG_DF), Err(Errno::Invalid));
-        assert_eq!(errno(&AGREED, CMD_READ, 1 << 9), Err(Errno::Invalid));
+        assert_eq!(errno(&PARAMETERS, 8, 0), Err(Errno::Invalid));
+        assert_eq!(errno(&PARAMETERS, CMD_WRITE, FLAG_DF), Err(Errno::Invalid));
+        assert_eq!(errno(&PARAMETERS, CMD_READ, 1 << 9), Err(Errno::Invalid));
         assert_eq!(
-            errno(&AGREED, CMD_READ, FLAG_FUA | FLAG_DF),
-            Ok(Command::Read { unfragmented: true })
+            errno(&PARAMETERS, CMD_READ, FLAG_FUA | FLAG_DF),
+            Ok(Command::Read(Fragmentation::Forbidden))
         );
-        let plain = Agreed {
+        let plain = TransmissionParameters {
             flags: 1,
-            structured: false,
-            block_status: false,
-            ..AGREED
+            reply_format: ReplyFormat::Simple,
+            has_base_allocation: false,
+            ..PARAMETERS
         };
         assert_eq!(errno(&plain, CMD_READ, FLAG_DF), Err(Errno::Invalid));
         assert_eq!(
@@ -364,16 +388,14 @@ mod tests {
             Err(Errno::Invalid)
         );
         assert_eq!(errno(&plain, CMD_BLOCK_STATUS, 0), Err(Errno::Invalid));
-        let read_only = Agreed {
+        let read_only = TransmissionParameters {
             flags: transmission_flags::READ_ONLY,
-            ..AGREED
+            ..PARAMETERS
         };
         assert_eq!(errno(&read_only, CMD_TRIM, 0), Err(Errno::Perm));
         assert_eq!(
             errno(&read_only, CMD_READ, 0),
-            Ok(Command::Read {
-                unfragmented: false
-            })
+            Ok(Command::Read(Fragmentation::Allowed))
         );
     }
 }

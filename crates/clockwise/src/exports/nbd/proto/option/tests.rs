@@ -1,4 +1,4 @@
-//! Options and their replies, byte by byte.
+//! The bytes of options and their replies.
 
 use super::*;
 
@@ -9,27 +9,27 @@ fn counted(text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_greeting_is_the_documented_one() {
+fn greeting_has_the_documented_layout() {
     assert_eq!(&greeting(), b"NBDMAGICIHAVEOPT\x00\x03");
 }
 
 #[test]
-fn flags_that_were_not_offered_end_the_connection() {
+fn client_flags_that_were_not_offered_end_the_connection() {
     assert_eq!(
         ClientFlags::decode([0, 0, 0, 3]),
         Ok(ClientFlags {
-            fixed_newstyle: true,
-            no_zeroes: true
+            is_fixed_newstyle: true,
+            padding: Padding::None
         })
     );
     assert_eq!(
         ClientFlags::decode([0, 0, 0, 4]),
-        Err(Fatal::ClientFlags(4))
+        Err(ProtocolError::ClientFlags(4))
     );
 }
 
 #[test]
-fn a_go_option_is_decoded_with_what_it_asks_for() {
+fn go_option_is_decoded_with_its_information_requests() {
     let mut data = counted("camera-1".as_bytes());
     data.extend_from_slice(&[0, 3, 0, 3, 0, 1, 0x12, 0x34]);
     let wants = InfoRequests {
@@ -49,7 +49,7 @@ fn a_go_option_is_decoded_with_what_it_asks_for() {
 }
 
 #[test]
-fn a_name_longer_than_the_option_or_the_protocol_allows_is_refused() {
+fn name_longer_than_the_option_or_the_limit_is_refused() {
     let data = [0xff, 0xff, 0xff, 0xff, 0, 0];
     assert_eq!(
         decode(code::INFO, &data).unwrap_err().kind,
@@ -69,9 +69,9 @@ fn meta_queries_of_other_namespaces_are_ignored() {
         data.extend_from_slice(&counted(query.as_bytes()));
     }
     let query = MetaQuery {
-        none: false,
-        base_allocation: false,
-        base_any: true,
+        is_empty: false,
+        has_base_allocation: false,
+        has_base_wildcard: true,
     };
     assert_eq!(
         decode(code::LIST_META_CONTEXT, &data),
@@ -86,7 +86,7 @@ fn meta_queries_of_other_namespaces_are_ignored() {
 }
 
 #[test]
-fn too_many_meta_queries_are_refused_before_they_are_read() {
+fn too_many_meta_queries_are_refused_before_they_are_decoded() {
     let mut data = counted(b"");
     data.extend_from_slice(&u32::MAX.to_be_bytes());
     assert_eq!(
@@ -104,13 +104,13 @@ fn replies_have_the_documented_layout() {
     assert_eq!(out, expected);
 
     out.clear();
-    export_name(&mut out, 512, 0x0101, false);
+    export_name(&mut out, 512, 0x0101, Padding::Zeroes);
     assert_eq!(out.len(), 134);
     assert_eq!(out[..10], [0, 0, 0, 0, 0, 0, 2, 0, 1, 1]);
 }
 
 #[test]
-fn a_text_is_cut_between_characters() {
+fn text_is_cut_between_characters() {
     let text = "é".repeat(STRING_BYTES_MAX);
     assert_eq!(string(&text).len(), STRING_BYTES_MAX);
     let text = format!("x{text}");

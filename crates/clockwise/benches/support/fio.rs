@@ -1,12 +1,11 @@
-//! What is measured, and one measurement by fio.
+//! Measurements by fio.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::SIZE;
-use super::peer::Peer;
+use super::{Running, SIZE};
 
-/// What is measured.
+/// A job of fio.
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) name: &'static str,
@@ -42,7 +41,7 @@ pub(crate) const JOBS: [Job; 4] = [
     },
 ];
 
-/// One round of one job on one server.
+/// The result of one round of one job on one server.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) iops: f64,
@@ -50,23 +49,24 @@ pub(crate) struct Sample {
     pub(crate) cpu_us_per_io: f64,
 }
 
-/// Processor time of a process so far, in microseconds.
+/// Processor time that a process has used, in microseconds.
 fn cpu_us(pid: u32) -> f64 {
-    /// Linux counts these in hundredths of a second whatever its own clock is.
+    /// Linux reports hundredths of a second on all machines (proc(5)).
     const TICK_US: f64 = 10_000.0;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a living server");
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a running server");
     let after_name = text.rsplit_once(')').expect("a name").1;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let ticks = |index: usize| fields[index].parse::<f64>().expect("a number of ticks");
     (ticks(11) + ticks(12)) * TICK_US
 }
 
-pub(crate) fn measure(peer: &Peer, job: Job, seconds: usize, folder: &Path) -> Sample {
-    let so_far = || peer.pids().map(cpu_us).sum::<f64>();
-    let before = so_far();
+pub(crate) fn measure(server: &Running, job: Job, seconds: usize, folder: &Path) -> Sample {
+    let processes = || server.processes.iter();
+    let cpu_us = || processes().map(|process| cpu_us(process.id())).sum::<f64>();
+    let before = cpu_us();
     let output = Command::new("fio")
         .arg("--name=bench")
-        .args(&peer.target)
+        .args(&server.target)
         .arg(format!("--aux-path={}", folder.display()))
         .args([format!("--rw={}", job.rw), format!("--bs={}", job.block)])
         .args([
@@ -81,15 +81,15 @@ pub(crate) fn measure(peer: &Peer, job: Job, seconds: usize, folder: &Path) -> S
         .args(["--norandommap", "--output-format=json"])
         .output()
         .expect("fio");
-    let cpu = so_far() - before;
+    let cpu = cpu_us() - before;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "fio on {:?}: {text}{errors}",
-        peer.target
+        server.target
     );
-    // fio may say something before it comes to the point.
+    // fio may print notes before the report.
     let json = &text[text.find('{').expect("JSON from fio")..];
     let report: serde_json::Value = serde_json::from_str(json).expect("JSON from fio");
     let done = ["read", "write"].map(|way| &report["jobs"][0][way]);

@@ -1,24 +1,23 @@
-//! Buffers that are kept for a client's next requests, so that one that does much of one size does not
-//! go to the pool's memory for each.
+//! Buffers that a client keeps for its next requests, so that requests of one size need no allocation from the pool.
 //!
-//! What is kept is bounded, and given up as soon as the memory is asked back. A buffer whose data is
-//! on its way to the client is kept apart until everything has been sent.
+//! Their sum is bounded, and they are dropped as soon as the pool wants memory back. A buffer whose data is still being
+//! sent becomes usable once all replies have been sent.
 
 use engine::buffer::Buffer;
 
 /// The most that is kept: the memory of a client with 64 requests of 4 KiB.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// The buffers.
 #[derive(Debug, Default)]
-pub(in crate::exports) struct Spare {
+pub(in crate::exports) struct SpareBuffers {
     free: Vec<Buffer>,
     sending: Vec<Buffer>,
+    /// Sum of both lists.
     bytes: usize,
 }
 
-impl Spare {
-    /// A buffer of exactly `size` bytes, if one is at hand.
+impl SpareBuffers {
+    /// Takes a buffer of exactly `size` bytes, if there is one.
     pub(in crate::exports) fn take(&mut self, size: usize) -> Option<Buffer> {
         let last = self.free.last()?;
         if last.size() != size || last.is_wanted_back() {
@@ -29,21 +28,21 @@ impl Spare {
         self.free.pop()
     }
 
-    /// Keeps a buffer that nothing uses any more.
+    /// Keeps an unused buffer, if there is room.
     pub(in crate::exports) fn keep(&mut self, buffer: Buffer) {
-        if self.has_room(&buffer) {
+        if self.reserve(&buffer) {
             self.free.push(buffer);
         }
     }
 
-    /// Keeps a buffer for when everything has been sent.
+    /// Keeps a buffer whose data is being sent, if there is room.
     pub(in crate::exports) fn keep_when_sent(&mut self, buffer: Buffer) {
-        if self.has_room(&buffer) {
+        if self.reserve(&buffer) {
             self.sending.push(buffer);
         }
     }
 
-    fn has_room(&mut self, buffer: &Buffer) -> bool {
+    fn reserve(&mut self, buffer: &Buffer) -> bool {
         let fits = self.bytes + buffer.size() <= KEPT_BYTES_MAX && !buffer.is_wanted_back();
         if fits {
             self.bytes += buffer.size();
@@ -51,12 +50,12 @@ impl Spare {
         fits
     }
 
-    /// Everything has been sent.
-    pub(in crate::exports) fn sent(&mut self) {
+    /// All replies have been sent.
+    pub(in crate::exports) fn note_all_sent(&mut self) {
         self.free.append(&mut self.sending);
     }
 
-    /// Gives up all that it has; data that is being sent stays until it has been.
+    /// Drops all buffers. Data that is being sent keeps its memory until it has been sent.
     pub(in crate::exports) fn clear(&mut self) {
         self.clear_free();
         self.sending.clear();

@@ -1,0 +1,75 @@
+//! Recordings for browsers, by HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use media::rtsp::access::Access;
+use peers::connection_limits::ConnectionLimits;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::api;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::http::App;
+use crate::http::files::{self, Origins};
+
+/// Listens at the address of `config`, if it has one.
+pub(super) async fn listen(config: &Config) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = config.http.as_ref().map(|http| http.address) else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::failed(format!("cannot listen at {address} for HTTP: {error}")).help(
+            "name another address under [http], end the program that uses it, or permit its use",
+        )
+    })?;
+    Ok(Some(listener))
+}
+
+/// Serves recordings until the server ends.
+pub(super) fn serve(
+    listener: TcpListener,
+    config: &Config,
+    app: &Arc<App>,
+    access: Option<Arc<Access>>,
+    limits: Arc<ConnectionLimits>,
+    ended: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let origins = config.http.as_ref().and_then(|http| http.origins.as_ref());
+    let origins = origins.map(Origins::layer);
+    if access.is_none() {
+        warn_of_open_access(&listener, origins.is_some());
+    }
+    let files = files::router(Arc::clone(app));
+    let router = move |peer: Option<SocketAddr>| {
+        let router = match (&access, peer) {
+            (Some(access), Some(peer)) => files::asking(files.clone(), Arc::clone(access), peer),
+            _ => files.clone(),
+        };
+        // The check of the origin precedes that of the user: browsers send preflight requests without credentials.
+        match origins.clone() {
+            Some(origins) => router.layer(origins),
+            None => router,
+        }
+    };
+    tokio::spawn(api::serve(
+        listener,
+        router,
+        Some(limits),
+        api::HEAD_WITHIN,
+        ended,
+    ))
+}
+
+fn warn_of_open_access(listener: &TcpListener, has_origins: bool) {
+    let address = listener.local_addr().ok();
+    if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(%address, "anyone who reaches this address can see all recordings: [rtsp] has no `users`");
+    } else if has_origins {
+        tracing::warn!(
+            "a page of `allow_origin` can see all recordings when it is opened on this host: [rtsp] has no `users`"
+        );
+    }
+}
