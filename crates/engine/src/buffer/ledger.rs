@@ -1,23 +1,25 @@
-//! Whose memory is whose: pages, slots and accounts under one lock.
+//! The owner of every page: pages, slots and accounts under one lock.
 //!
-//! How much an account may have is decided by [`sched::memory::MemoryShares`]; this carries the
-//! decisions out on pages. A buffer that its holder drops while a transfer uses it is the account's
-//! until the transfer ends: data that a client does not take from its socket is not free. Only
-//! memory that is taken by force counts as free for the policy at once, while its pages return when
-//! the last transfer has ended. A grant that finds no pages yet waits for them, and whoever has
-//! them is told that it is late. A buffer that a disk is still reading into is *spared*, and so is one
-//! whose data nobody has used yet: its holder can have the data until half the time to give back after
-//! the transfer, and a client that asked in good time for what a disk took long to read is not refused
-//! it. Nothing more can be read into such a buffer, so that nobody keeps it that way.
+//! [`sched::memory::MemoryShares`] decides how much an account may have; this module carries the decisions
+//! out on pages.
 //!
-//! | the account's | is |
+//! * A buffer dropped during a transfer counts as the account's until the transfer ends. Data that a client
+//!   does not take from its socket is therefore not free.
+//! * Revoked memory counts as free for the policy at once, but its pages return only when the last transfer
+//!   has ended. A grant that finds no pages waits for them, and their holder is told that it is late.
+//! * A buffer that is revoked while a disk reads into it, or before its data has been used, gets a
+//!   *reprieve*: the holder can use the data until half the give-back time after the transfer. So a client
+//!   that submitted its read in time still gets the data if the disk was slow. Nothing more can be read into
+//!   such a buffer, so it cannot be kept that way.
+//!
+//! | field of an account | meaning |
 //! |---|---|
-//! | `fixed` | pages set aside for it; its fixed buffers lie there and nowhere else |
-//! | `granted` | variable pages the policy says it holds |
+//! | `fixed` | pages set aside for it; its fixed buffers lie only there |
+//! | `granted` | variable pages that the policy grants it |
 //! | `used` | of these, pages in buffers that it has or that transfers still use |
-//! | `pinned` | pages taken from it that transfers still use, or that are spared |
-//! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
-//! | `lacks_slot` | it was refused a buffer although there were pages for it |
+//! | `pinned` | revoked pages that transfers still use, or that have a reprieve |
+//! | `waiting`, `missed` | variable pages that threads wait for, or that were refused last |
+//! | `lacks_slot` | it was refused a buffer for lack of a slot, although there were pages |
 
 mod pages;
 mod policy;
@@ -37,16 +39,16 @@ use super::{AccountId, MemoryError, MemoryUsage};
 use crate::event::EventFd;
 use record::{Entry, Part, Record};
 
-/// Pages that have just become a buffer.
+/// Pages that have become a buffer.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) slot: u32,
     pub(crate) pages: Range<u32>,
-    /// Whether another account's data is in them.
+    /// True if they contain another account's data.
     pub(crate) foreign: bool,
 }
 
-/// What an attempt to allocate came to.
+/// The reason why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     NotNow,
@@ -58,23 +60,23 @@ pub(crate) struct Ledger {
     shares: MemoryShares,
     holes: Holes,
     page_count: u32,
-    /// Who last had each page; account ids begin at 1.
+    /// The last owner of each page; account ids begin at 1.
     owners: Vec<u32>,
     entries: Vec<Entry>,
     vacant: Vec<u32>,
     accounts: HashMap<AccountId, Record>,
     next_account: u32,
-    /// Since last asked: whether somebody who waits may be served now.
+    /// Since the last call of `take_news`: a waiting thread may be served now.
     news: bool,
-    /// Since last asked: whether somebody has been asked to give back, by when.
+    /// Since the last call of `take_new_deadline`: an account was asked to give back, with a new deadline.
     new_deadline: bool,
-    /// Whether an account may have been refused memory that it still lacks.
+    /// True if an account may have been refused memory that it still lacks.
     any_missed: bool,
-    /// Whether an account may have been refused a buffer because there were as many as there can be.
+    /// True if an account may have been refused a buffer for lack of a slot.
     any_lacks_slot: bool,
-    /// Entries that are spared, among others that were.
+    /// Entries with a reprieve; some of them may have lost it.
     spared: Vec<u32>,
-    /// How long a buffer is spared after the transfer that fills it.
+    /// Duration of a reprieve after the transfer that fills the buffer.
     respite: Nanos,
 }
 
@@ -82,7 +84,7 @@ fn bytes_of(pages: u32) -> Bytes {
     Bytes(u64::from(pages) * PAGE_BYTES as u64)
 }
 
-/// Whole pages in `bytes`, which the policy deals in multiples of.
+/// Pages in `bytes`, rounded up; the policy uses multiples of a page.
 fn pages_of(bytes: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(PAGE_BYTES as u64)).unwrap_or(u32::MAX)
 }
@@ -118,8 +120,8 @@ impl Ledger {
         }
     }
 
-    /// Opens an account; its fixed part may come later, see [`Ledger::is_ready`]. It is a multiple of
-    /// `unit` pages, and so are its pieces.
+    /// Opens an account. Its fixed part may arrive later, see [`Ledger::is_ready`]. The fixed part and each of
+    /// its pieces are multiples of `unit` pages.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -165,17 +167,17 @@ impl Ledger {
         Ok(id)
     }
 
-    /// Whether the fixed part of an account is there.
+    /// True if the fixed part of an account is allocated.
     pub(crate) fn is_ready(&self, id: AccountId) -> bool {
         self.accounts
             .get(&id)
             .is_some_and(|record| record.fixed_granted && record.fixed_missing == 0)
     }
 
-    /// Why the fixed part of an account is not there yet.
+    /// The reason why the fixed part of an account is not allocated yet.
     pub(crate) fn why_not_ready(&self, id: AccountId) -> MemoryError {
         match self.accounts.get(&id) {
-            // Nobody is asked to give back on its account: only what lies between is in its way.
+            // Enough pages are free, so nobody is asked to give back; they are only too fragmented.
             Some(record)
                 if record.fixed_missing > 0 && self.holes.total() >= record.fixed_missing =>
             {
@@ -188,16 +190,16 @@ impl Ledger {
         }
     }
 
-    /// How many buffers of an account have not come back.
+    /// Number of buffers of an account whose pages have not come back.
     pub(crate) fn live(&self, id: AccountId) -> u32 {
         self.accounts.get(&id).map_or(0, |record| record.live)
     }
 
-    /// Closes an account. Nobody can allocate from it any more; transfers may still use its buffers.
+    /// Closes an account for allocations; transfers may still use its buffers.
     pub(crate) fn close(&mut self, now: Time, id: AccountId, slots: &[Slot]) {
         if let Some(record) = self.accounts.get_mut(&id) {
             record.closed = true;
-            // The account is known to the policy: it joined when it was opened.
+            // The policy knows the account since it was opened, so this cannot fail.
             let left = self.shares.leave(now, client(id));
             debug_assert!(left.is_ok(), "{left:?}");
         }
@@ -206,7 +208,7 @@ impl Ledger {
         self.tell_who_lacks_pages();
     }
 
-    /// The holder of a buffer lets go of it.
+    /// The holder of a buffer drops it.
     pub(crate) fn drop_handle(&mut self, now: Time, index: u32, slots: &[Slot]) {
         let hand_back = slots[index as usize].drop_handle();
         self.entries[index as usize].dropped = true;
@@ -219,7 +221,7 @@ impl Ledger {
         self.settle(now, slots);
     }
 
-    /// The last transfer of a dropped or revoked buffer has ended. To be settled afterwards.
+    /// The last transfer of a dropped or revoked buffer has ended. The caller has to call `settle` afterwards.
     pub(crate) fn reap(&mut self, now: Time, index: u32, slots: &[Slot]) {
         self.hand_back(now, index);
         if self.entries[index as usize].dropped {
@@ -234,7 +236,7 @@ impl Ledger {
         self.news = true;
         entry.spared = None;
         let was_pinned = std::mem::take(&mut entry.pinned);
-        // What was taken is not the account's any more.
+        // Revoked pages do not belong to the account any more.
         let is_theirs = entry.part == Part::Variable && !entry.revoked;
         let (id, part, pages) = (entry.account, entry.part, entry.pages.clone());
         let count = pages.len() as u32;
@@ -249,7 +251,7 @@ impl Ledger {
             }
             record.tell_starved();
             if was_pinned && record.pinned == 0 {
-                // Nothing is asked of it any more on their account.
+                // The request for these pages has ended.
                 record.event.signal();
             }
         }
@@ -260,7 +262,7 @@ impl Ledger {
         self.tell_who_lacks_pages();
     }
 
-    /// Wakes those who may have as much as they were refused, but for whom there were no pages.
+    /// Wakes accounts whose refused allocation is covered by their grant, but for which pages were missing.
     fn tell_who_lacks_pages(&mut self) {
         if !self.any_missed {
             return;
@@ -272,7 +274,7 @@ impl Ledger {
             .filter(|record| record.missed > 0)
         {
             if record.used + record.missed <= record.granted {
-                // Once: who still wants it is refused again, and who does not is left in peace.
+                // Only once: an account that still needs memory is refused again, and others are not woken again.
                 record.missed = 0;
                 record.event.signal();
             } else {
@@ -296,7 +298,7 @@ impl Ledger {
         }
     }
 
-    /// Gives variable memory of the account that no buffer uses back to the policy.
+    /// Returns granted but unused variable memory of the account to the policy.
     fn give_back(&mut self, now: Time, id: AccountId, count: u32) {
         let Some(record) = self.accounts.get_mut(&id).filter(|record| !record.closed) else {
             return;
@@ -309,7 +311,7 @@ impl Ledger {
         let was_asked = record.owed() > 0;
         record.settle_asked(count);
         if was_asked && record.owed() == 0 {
-            // The holder may have looked before what it let go of came back.
+            // The holder may have checked before the memory that it dropped came back.
             record.event.signal();
         }
         let given = self.shares.give_back(now, client(id), bytes_of(count));
@@ -330,18 +332,18 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody who waits may be served now, since this was last asked.
+    /// True if a waiting thread may be served, since the last call.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether there is a time to watch that was not there when this was last asked.
+    /// True if there is a new deadline, since the last call.
     pub(crate) fn take_new_deadline(&mut self) -> bool {
         std::mem::take(&mut self.new_deadline)
     }
 
-    /// What the account is asked to give back, and by when: in the past if it was taken and transfers
-    /// still use it.
+    /// The amount that the account is asked to give back, and the deadline. The deadline is in the past if the
+    /// memory was revoked and transfers still use it.
     pub(crate) fn owed(&self, id: AccountId) -> Option<(Bytes, Time)> {
         let record = self.accounts.get(&id)?;
         let asked = record.asked.iter().find(|ask| ask.1 > 0).map(|ask| ask.0);
@@ -350,7 +352,7 @@ impl Ledger {
         Some((bytes_of(record.owed() + record.pinned), by))
     }
 
-    /// Whether an account waits for memory or for pages.
+    /// True if an account waits for memory or for pages.
     pub(crate) fn is_hungry(&self) -> bool {
         self.accounts.values().any(|record| {
             record.waiting > 0
@@ -363,7 +365,7 @@ impl Ledger {
         })
     }
 
-    /// Who holds how much.
+    /// Memory held by each account.
     pub(crate) fn usage(&self) -> Vec<MemoryUsage> {
         let mut usage: Vec<_> = self
             .accounts
@@ -381,12 +383,12 @@ impl Ledger {
         usage
     }
 
-    /// What fixed parts may still be promised of.
+    /// Memory that new fixed parts can still get.
     pub(crate) fn promisable(&self) -> Bytes {
         self.shares.promisable()
     }
 
-    /// Pages that are in no buffer and no fixed part.
+    /// Pages that are in no buffer and in no fixed part.
     pub(crate) fn free(&self) -> Bytes {
         bytes_of(self.holes.total())
     }

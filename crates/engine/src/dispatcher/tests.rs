@@ -1,4 +1,4 @@
-//! Dispatchers on a disk in memory, which does what a test has in mind for it.
+//! Tests of dispatchers on a disk in memory whose faults the test controls.
 
 mod faults;
 mod host;
@@ -35,26 +35,26 @@ fn scheduler() -> DiskScheduler {
     DiskScheduler::new(Arc::new(profile), SchedulerConfig::default())
 }
 
-/// However slow the host is, a disk does not stall in a test that is not about that.
+/// Limits that no slow host exceeds, for tests that are not about stalls.
 const NEVER: Patience = Patience {
     stalled_after: Nanos::from_secs(100_000),
     give_up_after: Nanos::from_secs(100_000),
 };
 
-/// A disk that is stalled is given up at once.
+/// A stalled disk is given up at once.
 const LITTLE: Patience = Patience {
     stalled_after: Nanos::from_millis(30),
     give_up_after: Nanos::from_millis(30),
 };
 
-/// What a test does to a disk that lives in memory.
+/// Faults that a test injects.
 #[derive(Debug, Default)]
 struct Knobs {
-    /// Completes nothing while set.
+    /// Nothing completes while set.
     frozen: AtomicBool,
-    /// Every write from now on fails.
+    /// Writes fail while set.
     fails_writes: AtomicBool,
-    /// Every transfer from now on fails: the disk is gone.
+    /// Transfers fail while set: the disk is gone.
     vanished: AtomicBool,
     /// Waiting fails.
     deaf: AtomicBool,
@@ -177,7 +177,7 @@ fn rig_with(places: Places, patience: Patience) -> Rig {
     }
 }
 
-/// A test that has failed ends as well: no dispatcher ends before its disk does.
+/// Lets the dispatcher of a failed test end: it waits for its disk.
 impl Drop for Rig {
     fn drop(&mut self) {
         self.knobs.frozen.store(false, Ordering::SeqCst);
@@ -203,7 +203,7 @@ impl Rig {
         }
     }
 
-    /// A transfer of 4 KiB whose buffer goes with it.
+    /// A 4 KiB transfer that owns its buffer.
     fn small(&self, token: u64, op: Op, start: u64) -> Io {
         let buffer = self.account.allocate(4096).unwrap();
         self.io(token, op, start, buffer.segments(op, 0..4096).unwrap())
@@ -234,7 +234,7 @@ impl Rig {
             .collect()
     }
 
-    /// Waits until the disk's thread has taken in everything that came before.
+    /// Waits until the disk's thread has taken in everything submitted before.
     fn settle(&self) -> DispatcherReport {
         self.handle.report().unwrap()
     }
@@ -244,7 +244,7 @@ impl Rig {
         self.settle();
     }
 
-    /// A disk that is busy with one read, token 0, until it thaws.
+    /// Keeps the disk busy with one read, token 0, until [`thaw`](Self::thaw).
     fn freeze(&self) {
         self.knobs.frozen.store(true, Ordering::SeqCst);
         self.handle.try_submit(self.small(0, Op::Read, 0)).unwrap();

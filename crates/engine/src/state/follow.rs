@@ -1,32 +1,32 @@
-//! What a request follows on its disk.
+//! Predecessors of a request in its disk's queue.
 
 use sched::request::{ORDER_AFTER_MAX, Order, RequestId};
 use smallvec::SmallVec;
 
 use crate::dispatcher::Io;
 
-/// Disk requests that are ready to be handed over, each with its disk. Few requests lie in more than
-/// two extents; those that do allocate.
+/// Disk requests ready for hand-over, each with its disk. Requests in more than two extents are rare
+/// and allocate.
 pub(crate) type Ready = SmallVec<[(usize, Io); 2]>;
 
-/// What a request follows on one disk.
+/// Requests that precede a request on one disk.
 #[derive(Default)]
 pub(crate) struct Follow {
     disk: usize,
     after: [Option<RequestId>; ORDER_AFTER_MAX],
     named: usize,
-    /// Parts for other disks.
+    /// Parts for other disks, kept back until the predecessors are complete.
     pub(crate) withheld: Ready,
 }
 
-/// Where all that is left of an earlier request is queued.
+/// The unfinished parts of an earlier request, all queued at one disk.
 pub(crate) struct Queued {
     pub(crate) disk: usize,
     pub(crate) ids: SmallVec<[RequestId; ORDER_AFTER_MAX]>,
 }
 
 impl Follow {
-    /// Takes up what is left of an earlier request, if it fits.
+    /// Adds the ids of an earlier request. Returns false if they are on another disk or too many.
     pub(crate) fn take_up(follow: &mut Option<Box<Self>>, queued: &Queued) -> bool {
         let named = follow.as_ref().map_or(0, |follow| follow.named);
         let fits = named + queued.ids.len() <= ORDER_AFTER_MAX
@@ -55,7 +55,7 @@ impl Follow {
         }
     }
 
-    /// Keeps back what goes to other disks.
+    /// Keeps back the parts that go to other disks.
     pub(crate) fn withhold(&mut self, planned: &mut Ready) {
         if planned.iter().all(|(disk, _)| *disk == self.disk) {
             return;

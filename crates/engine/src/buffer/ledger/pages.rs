@@ -1,4 +1,4 @@
-//! Finding pages for a buffer, in the account's fixed part or among what it is granted.
+//! Allocation of pages for a buffer, from the account's fixed part or its grant.
 
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ impl Ledger {
         let pages = self.take_granted(id, count);
         let record = self.accounts.get_mut(&id).expect("just found");
         if let Some(pages) = pages {
-            // What had to be wished for on top, to get it in one piece, goes back.
+            // Return pages that were requested in addition, to get a contiguous piece.
             let idle =
                 (record.granted - record.used).saturating_sub(count.saturating_add(record.waiting));
             self.give_back(now, id, idle);
@@ -94,7 +94,7 @@ impl Ledger {
         record.missed = record.missed.max(count);
         self.any_missed = true;
         if record.used + count <= record.granted {
-            // It is granted, but not in one piece: more has to come back for that.
+            // The pages are granted but not contiguous: more of them have to come back.
             let wanted = record.granted.saturating_add(count);
             self.tell_want(now, id, wanted);
             self.settle(now, slots);
@@ -118,14 +118,14 @@ impl Ledger {
         }
     }
 
-    /// Tells the policy how much variable memory the account would like to hold.
+    /// Tells the policy how much variable memory the account wants to hold.
     pub(super) fn tell_want(&mut self, now: Time, id: AccountId, wanted: u32) {
         let wanted = wanted.max(self.accounts[&id].granted);
         let told = self.shares.want(now, client(id), bytes_of(wanted));
         debug_assert!(told.is_ok(), "{told:?}");
     }
 
-    /// Notes that a thread waits for variable memory, or has stopped to.
+    /// Records that a thread begins or ends to wait for variable memory.
     pub(crate) fn wait_for(
         &mut self,
         now: Time,
@@ -138,7 +138,7 @@ impl Ledger {
             .accounts
             .get_mut(&id)
             .expect("the caller holds the account open");
-        // What a waiting thread was refused is counted as what it waits for.
+        // The refused pages are counted as waited for.
         record.missed = 0;
         if begins {
             record.waiting += count;

@@ -1,4 +1,4 @@
-//! Carrying out on pages what the policy decides: grants, requests to give back, taking by force.
+//! Carrying out the policy's decisions on pages: grants, requests to give back, and revocation.
 
 use sched::memory::MemoryAction;
 use sched::units::Time;
@@ -9,10 +9,10 @@ use super::record::Spared;
 use super::{Ledger, account, pages_of};
 
 impl Ledger {
-    /// The time has come to `now`. Returns when there will be something to do.
+    /// Advances the time to `now`. Returns the time of the next action.
     pub(crate) fn advance(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
         self.shares.advance(now);
-        // What is overdue has been taken, or is not needed any more.
+        // Overdue requests have been enforced by revocation, or have become unnecessary.
         for record in self.accounts.values_mut() {
             let owed = record.owed();
             record.asked.retain(|ask| ask.0 > now);
@@ -26,7 +26,7 @@ impl Ledger {
         next.into_iter().flatten().min()
     }
 
-    /// Carries out what the policy has decided.
+    /// Carries out the policy's pending decisions.
     pub(crate) fn settle(&mut self, now: Time, slots: &[Slot]) {
         while let Some(action) = self.shares.next_action() {
             match action {
@@ -75,7 +75,7 @@ impl Ledger {
         let idle = (record.granted - record.used).min(count);
         record.granted -= count.min(record.granted);
         let mut left = count - idle;
-        // From the low end, where the free pages are, so that what is taken makes one hole with them.
+        // From the low end, next to the free pages, so that revoked and free pages join into one hole.
         let mut candidates: Vec<_> = (0..self.entries.len())
             .filter(|&index| self.entries[index].can_be_taken(id))
             .collect();
@@ -87,7 +87,7 @@ impl Ledger {
             let entry = &mut self.entries[index];
             entry.revoked = true;
             let taken = entry.pages.len() as u32;
-            // While a transfer fills it, its pages could not be had anyway.
+            // While a transfer fills it, its pages could not be reused anyway.
             entry.spared = slots[index].spare().then_some(Spared {
                 look_at: now + self.respite,
                 has_ended: false,
@@ -110,7 +110,7 @@ impl Ledger {
             }
             left = left.saturating_sub(taken);
         }
-        // A buffer is taken whole: what it was larger than the claim goes back as well.
+        // Buffers are revoked whole; the surplus goes back.
         if let Some(record) = self.accounts.get(&id) {
             let idle = record.granted - record.used;
             record.event.signal();
@@ -118,8 +118,8 @@ impl Ledger {
         }
     }
 
-    /// Takes what was spared and is due: it has been read, or the transfer ended a respite ago.
-    /// Returns when there will next be something to look at.
+    /// Revokes buffers whose reprieve has ended, because they were read or their transfer ended long enough
+    /// ago. Returns the time of the next check.
     fn end_respites(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
         let mut next: Option<Time> = None;
         for index in std::mem::take(&mut self.spared) {
@@ -146,7 +146,7 @@ impl Ledger {
         next
     }
 
-    /// Finds pages for fixed parts that are granted.
+    /// Allocates pages for fixed parts that are granted.
     fn place_fixed(&mut self) {
         if self
             .accounts

@@ -1,7 +1,7 @@
-//! What the disks have promised: one book for each disk, and the reservations in force.
+//! Admission: one book per disk, and the reservations in force.
 //!
-//! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
-//! tasks that have been admitted, and never test anything.
+//! A reservation is admitted on all disks that it touches, or on none. The admission test runs only here.
+//! Dispatchers learn of admitted tasks and test nothing.
 
 mod leaving;
 pub(crate) mod need;
@@ -28,19 +28,19 @@ use crate::state::stream::core::{StreamCore, StreamTask};
 use need::Need;
 use servers::Server;
 
-/// How many rates are tried between one that fits and one that does not: to a millionth of it.
+/// Rates tried by the search for the largest one that fits; enough for a precision of a millionth.
 const RATE_STEPS: u32 = 20;
 
-/// What the disks have promised.
+/// The books of all disks and the reservations in force.
 pub(crate) struct Admission {
     policy: Policy,
     books: Vec<Book>,
-    /// The version of each book whose delta-L its dispatcher has been told.
+    /// The version of each book from which its dispatcher's delta-L was computed.
     told: Vec<Option<u64>>,
     next_task: u64,
     next_key: u64,
     names: HashMap<TaskId, (String, TaskKind)>,
-    /// Tasks, each of a disk, that hold a share although whoever reserved it has ended.
+    /// Tasks, each with its disk, that hold a share although their reservation has ended.
     leaving: Vec<(usize, TaskId)>,
     pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
     pub(crate) servers: BTreeMap<u64, Server>,
@@ -48,16 +48,16 @@ pub(crate) struct Admission {
     pub(crate) floors: Vec<Option<TaskParams>>,
 }
 
-/// A stream that does not fit.
+/// The refusal of a stream, with the data to search for a rate that fits.
 pub(crate) struct Unadmitted {
     disk: Box<DiskRefusal>,
-    /// The books as they are: what would fit is searched in a copy, because that takes dozens of admission
-    /// tests a disk, and nobody but who asked need wait for them.
+    /// A copy of the books. The search takes dozens of admission tests per disk, and only the requester
+    /// should wait for it.
     books: Admission,
 }
 
 impl Unadmitted {
-    /// As whoever `asked` is told: with the largest rate that would fit.
+    /// Searches the largest rate that would fit, and adds it to the refusal.
     pub(crate) fn into_refusal(self, asked: Ask<'_>) -> Refusal {
         Refusal::Load {
             disk: self.disk,
@@ -66,7 +66,7 @@ impl Unadmitted {
     }
 }
 
-/// A task that does not fit.
+/// A task that a disk cannot carry.
 struct Misfit {
     disk: usize,
     id: TaskId,
@@ -76,12 +76,12 @@ struct Misfit {
 }
 
 enum Why {
-    /// The disk could not serve it even alone.
+    /// The service time exceeds the period.
     Alone,
     Span(SpanError),
 }
 
-/// A stream as admission sees it.
+/// A stream's parameters as admission needs them.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) name: &'a str,
@@ -107,14 +107,14 @@ impl Admission {
         }
     }
 
-    /// The stream that reserves something of `range` of a volume (`None`: of any of it).
+    /// Name of a stream that reserves part of `range` of a volume (`None`: any part of the volume).
     pub(crate) fn reserver(&self, volume: VolumeId, range: Option<Range<u64>>) -> Option<String> {
         self.reservers(volume, range)
             .next()
             .map(|stream| stream.name.clone())
     }
 
-    /// The streams that reserve something of `range` of a volume.
+    /// The streams that reserve part of `range` of a volume.
     pub(crate) fn reservers(
         &self,
         volume: VolumeId,
@@ -199,13 +199,13 @@ impl Admission {
         Ok(tasks)
     }
 
-    /// From when on a task holds its share.
+    /// The time from which a task holds its share.
     pub(crate) fn begins(&self, task: &StreamTask) -> Option<Time> {
         let (_, span) = self.books[task.disk].get(task.id)?;
         Some(span.from)
     }
 
-    /// Takes tasks out of the books that no dispatcher has heard of.
+    /// Removes tasks from the books that no dispatcher has been given.
     pub(crate) fn forget(&mut self, tasks: &[StreamTask]) {
         for task in tasks {
             self.books[task.disk].leave(task.id, Time::ZERO);
@@ -213,12 +213,12 @@ impl Admission {
         }
     }
 
-    /// A task ends: the dispatcher said from when on its share is free.
+    /// Ends a task; the dispatcher has returned the time from which its share is free.
     pub(crate) fn left(&mut self, disk: usize, id: TaskId, free_from: Time) {
         self.books[disk].leave(id, free_from);
     }
 
-    /// The largest rate at which the stream would be admitted, to a millionth. The books are spent with it.
+    /// The largest rate at which the stream would be admitted, to a millionth. Consumes the books.
     pub(crate) fn into_rate_that_fits(mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
         let mut fits_not = ask.rate.0;
         for need in ask.needs {
@@ -227,7 +227,7 @@ impl Admission {
         }
         let mut fits = 0;
         for step in 0..RATE_STEPS {
-            // The bound itself first: it is the answer unless two tasks meet on one disk.
+            // First the bound itself: it is the answer unless two tasks share a disk.
             let rate = if step == 0 {
                 fits_not - 1
             } else {
@@ -308,8 +308,8 @@ impl Admission {
         })
     }
 
-    /// Tests a change of rate: whether every disk could carry the new tasks in place of the old ones
-    /// from `now` on, whenever the old ones have left.
+    /// Tests a change: every disk must be able to carry the new tasks in place of the old ones from `now` on.
+    /// Then they fit from any later time at which the old ones have left, too.
     ///
     /// # Errors
     /// As [`Admission::admit`].
@@ -326,7 +326,7 @@ impl Admission {
         without.admit(disks, ask).map(|_| ())
     }
 
-    /// The same books, to try something in.
+    /// A copy of the books for trials.
     pub(crate) fn clone_books(&self) -> Self {
         Self {
             policy: self.policy,
@@ -342,7 +342,7 @@ impl Admission {
         }
     }
 
-    /// Forgets tasks whose time is over.
+    /// Removes tasks whose span has ended.
     pub(crate) fn prune(&mut self, now: Time) {
         for book in &mut self.books {
             book.prune(now);

@@ -1,4 +1,4 @@
-//! What the pool's keeper is to do, and when.
+//! The queue of the pool's keeper, the thread that ends reservations: streams to close, and timers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -11,26 +11,26 @@ use sched::units::Time;
 use crate::clock;
 use crate::state::stream::core::StreamCore;
 
-/// Something to be done at an instant.
+/// An action at a given time.
 pub(crate) enum Timer {
     /// The span of a stream ends.
     SpanEnds(Weak<StreamCore>),
-    /// The share of a task that has left is free, and delta-L larger.
+    /// The share of a departed task is free, and delta-L has grown.
     Freed,
 }
 
-/// Something to be done now.
+/// An action that is due.
 pub(crate) enum Due {
-    /// Nothing of a stream that is being closed is in flight any more: its reservation is to be given up.
+    /// Nothing of a stream that is being closed is in flight any more: its reservation has to be released.
     Close(Arc<StreamCore>),
-    /// Its instant has come.
+    /// The time of a timer has come.
     Timer(Timer),
 }
 
-/// Which of those that are due at the same instant.
+/// Distinguishes timers of the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Of {
-    /// All that is free then: one look serves them.
+    /// All shares that become free then; they need only one timer.
     Freed,
     /// A stream, by its key.
     Stream(u64),
@@ -43,7 +43,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The way to the thread that gives up reservations. See the [module](self).
+/// The queue of the thread that ends reservations.
 #[derive(Default)]
 pub(crate) struct Keeper {
     queue: Mutex<Queue>,
@@ -52,25 +52,25 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// No more blocks of a stream are taken; the reservation is given up when none is in flight.
+    /// Stops accepting blocks of a stream; its reservation is released when none is in flight.
     pub(crate) fn begin_close(&self, stream: &Arc<StreamCore>) {
         if stream.begin_close() {
             self.close(Arc::clone(stream));
         }
     }
 
-    /// Nothing of a stream is in flight, which somebody wants to know.
+    /// Nothing of a stream is in flight any more, and a thread waits for that.
     pub(crate) fn idle(&self, stream: Arc<StreamCore>) {
         if stream.idle() {
             self.close(stream);
         }
     }
 
-    /// Gives up the reservation of a stream that has nothing in flight any more.
+    /// Releases the reservation of a stream that has nothing in flight.
     fn close(&self, stream: Arc<StreamCore>) {
         let mut queue = self.queue.lock();
         if queue.stopping {
-            // The disks' schedules end with the pool.
+            // The schedules end with the pool, so there is nothing to release.
             stream.set_left();
         } else {
             queue.closing.push(stream);
@@ -84,7 +84,7 @@ impl Keeper {
         self.set((at, Of::Stream(stream.key)), timer);
     }
 
-    /// Nothing of a stream is left to close at the end of its span.
+    /// Removes the timer of a stream's span, because the stream has ended.
     pub(crate) fn forget_span(&self, stream: &StreamCore) {
         if let Some(until) = stream.span.and_then(|span| span.until) {
             let of = Of::Stream(stream.key);
@@ -92,7 +92,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at delta-L again when a share is free.
+    /// Publishes delta-L again when a share becomes free.
     pub(crate) fn freed_at(&self, at: Time) {
         self.set((at, Of::Freed), Timer::Freed);
     }
@@ -102,7 +102,7 @@ impl Keeper {
         self.changed.notify_one();
     }
 
-    /// Waits for something to do; `None`: nothing more is to be done.
+    /// Waits for an action; `None` when stopped.
     pub(crate) fn next(&self) -> Option<Due> {
         let mut queue = self.queue.lock();
         loop {
@@ -124,7 +124,7 @@ impl Keeper {
         }
     }
 
-    /// Has what is due done and ends the thread.
+    /// Performs what is due and ends the thread.
     pub(crate) fn stop(&self) {
         self.queue.lock().stopping = true;
         self.changed.notify_one();

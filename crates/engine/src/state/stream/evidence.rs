@@ -1,4 +1,4 @@
-//! What happened to a stream's blocks.
+//! Statistics of a stream's blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,10 +11,10 @@ use sched::units::Nanos;
 use crate::completion::{Completion, IoError};
 use crate::state::request::{IoFailure, Timeliness};
 
-/// How many of the latest blocks are remembered with their times.
+/// Number of the latest blocks whose completion times are kept.
 const RECENT_BLOCKS: usize = 64;
 
-/// What happened to a stream's blocks. Counted on the disks' threads, without a lock.
+/// Statistics of a stream's blocks. Updated on the disks' threads, without a lock.
 #[derive(Default)]
 pub(crate) struct Evidence {
     pub(crate) in_flight: AtomicU64,
@@ -27,13 +27,13 @@ pub(crate) struct Evidence {
     pub(crate) early: AtomicU64,
     pub(crate) overruns: AtomicU64,
     pub(crate) errors: AtomicU64,
-    /// Of a recording, from its beginning.
+    /// Durable bytes of a recording, from its beginning.
     pub(crate) durable_bytes: AtomicU64,
     recent: Recent,
     pub(crate) failed: Mutex<Option<String>>,
 }
 
-/// The times of the latest blocks, in a ring.
+/// Completion times of the latest blocks, in a ring.
 struct Recent([AtomicU64; RECENT_BLOCKS]);
 
 impl Default for Recent {
@@ -60,7 +60,7 @@ impl Evidence {
 
     pub(crate) fn finished(&self, timeliness: Option<&Timeliness>, failure: Option<&IoFailure>) {
         if let Some(failure) = failure {
-            // On a disk's thread only after a failure.
+            // A disk's thread takes this lock only after a failure.
             self.failed
                 .lock()
                 .get_or_insert_with(|| failure.to_string());

@@ -1,4 +1,4 @@
-//! Reservations of best-effort clients and the floor: a task on each disk, from now on.
+//! Reservations of best-effort clients, and the floor: one task on each disk, without an end.
 
 use std::sync::Arc;
 
@@ -19,30 +19,30 @@ pub(crate) struct Server {
     pub(crate) tasks: Arc<[TaskId]>,
 }
 
-/// Why a task has not joined a disk.
+/// The reason why a task has not joined a disk.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unjoined {
     /// The disk cannot carry it.
     #[error("{}", unfit(.0, "a slice of"))]
     NoRoom(Box<DiskRefusal>),
-    /// Its dispatcher does not take it.
+    /// The dispatcher does not accept it.
     #[error("disk {disk:?}: {reason}")]
     NotTaken { disk: String, reason: String },
 }
 
-/// A reservation that came to nothing.
+/// A failed reservation of disk time.
 pub(crate) struct Unreserved {
     why: Unjoined,
     params: TaskParams,
-    /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
+    /// When all shares that had been reserved by then are free. Delta-L has to be published again then.
     pub(crate) free_from: Time,
-    /// The books as they were left, if it was for want of room (see [`Unadmitted`](super::Unadmitted)), each with the
+    /// For lack of disk time: a copy of the books (see [`Unadmitted`](super::Unadmitted)), each with the
     /// longest piece of its disk.
     books: Vec<(Book, Nanos)>,
 }
 
 impl Unreserved {
-    /// As whoever asked is told: with the shortest period that would fit, if it was for want of room.
+    /// Searches the shortest period that would fit, and adds it to the refusal.
     pub(crate) fn into_refusal(self) -> Refusal {
         match self.why {
             Unjoined::NoRoom(disk) => Refusal::Share {
@@ -58,8 +58,8 @@ impl Unreserved {
     }
 }
 
-/// The shortest period in which all of these disks could carry as long a slice from `from` on, rounded up
-/// to a number that is said in full.
+/// The shortest period, from `from` on, in which all disks could carry the slice; rounded up for the
+/// message.
 fn period_that_fits(books: &[(Book, Nanos)], params: TaskParams, from: Time) -> Option<Nanos> {
     let ever = Span::since(from);
     let mut period = params.period();
@@ -79,7 +79,7 @@ impl Admission {
     /// Joins a task on one disk from `now` on, in the book and at the dispatcher.
     ///
     /// # Errors
-    /// Why the disk cannot carry it, or does not take it.
+    /// The disk cannot carry it, or does not accept it.
     pub(crate) fn join_now(
         &mut self,
         disks: &[DiskCore],
@@ -103,7 +103,7 @@ impl Admission {
             let refusal = self.describe(disks, &misfit, now);
             return Err(Unjoined::NoRoom(Box::new(refusal)));
         }
-        // What was allowed before is too much from the first request of the task on.
+        // From the first request of the new task on, the previous delta-L would be too large.
         self.tell_one(disks, disk, now);
         if let Err(reason) = disks[disk].join(id, params, kind, now) {
             self.books[disk].leave(id, Time::ZERO);
@@ -120,7 +120,7 @@ impl Admission {
     /// Reserves (slice, period) for a best-effort client on all disks.
     ///
     /// # Errors
-    /// Why a disk cannot carry it, or does not take it; nothing is reserved then.
+    /// A disk cannot carry it, or does not accept it; then nothing is reserved.
     pub(crate) fn reserve_server(
         &mut self,
         disks: &[DiskCore],
@@ -165,8 +165,8 @@ impl Admission {
         Ok((key, tasks))
     }
 
-    /// A best-effort client's reservation ends. Returns from when on all of it is free, which the
-    /// dispatchers are to be told then.
+    /// Ends a best-effort client's reservation. Returns the time from which all of it is free; delta-L has to
+    /// be published again then.
     pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) -> Time {
         let Some(server) = self.servers.remove(&key) else {
             return now;
@@ -176,7 +176,7 @@ impl Admission {
         free_from.max(now)
     }
 
-    /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
+    /// Removes tasks, the first on disk 0 and so on. Returns the time from which all their shares are free.
     fn leave_all(
         &mut self,
         disks: &[DiskCore],

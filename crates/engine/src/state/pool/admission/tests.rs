@@ -1,4 +1,4 @@
-//! What the dispatchers are told of delta-L as tasks are planned, join, change and leave, in virtual time.
+//! Delta-L as published to dispatchers while tasks are planned, join, change and leave, in virtual time.
 
 mod closing;
 mod failing;
@@ -18,7 +18,7 @@ use testkit::cases;
 const BLOCK: Bytes = Bytes(1_200_000);
 const PERIODS_MS: [u64; 6] = [100, 150, 200, 300, 400, 600];
 
-/// One disk, and what holds a share of it from when until when.
+/// One disk and the tasks that hold a share of it, each with its span.
 struct Life {
     rng: StdRng,
     admission: Admission,
@@ -46,7 +46,7 @@ impl Life {
         self.now + Nanos::from_millis(self.rng.random_range(1..2_000))
     }
 
-    /// From now on or later, with or without an end.
+    /// A span that starts at the current time or later, with or without an end.
     fn span(&mut self) -> Span {
         let mut span = Span::since(self.now);
         if self.rng.random() {
@@ -81,10 +81,10 @@ impl Life {
         }
     }
 
-    /// A task leaves; the instant from which its share is free.
+    /// Removes a task; returns the time from which its share is free.
     fn leave(&mut self, at: usize) -> Time {
         let (task, span) = self.tasks[at];
-        // One that has not begun has used nothing.
+        // A task that has not begun has used nothing.
         let free_from = if span.from > self.now {
             self.now
         } else {
@@ -113,7 +113,7 @@ impl Life {
                 self.leave(one);
             }
             4 if !self.tasks.is_empty() => {
-                // Another rate, from when on the old one's share is free.
+                // A change of rate: the new task begins when the old one's share is free.
                 let span = self.tasks[one].1;
                 let from = self.leave(one).max(span.from);
                 if from < span.until {
@@ -121,7 +121,7 @@ impl Life {
                 }
             }
             5 => {
-                // Its dispatcher does not take it.
+                // A stream that its dispatcher refuses.
                 let before = self.tasks.len();
                 self.admit(Span::since(self.now));
                 if let Some((task, _)) = self.tasks.get(before).copied() {
@@ -134,7 +134,7 @@ impl Life {
         }
     }
 
-    /// The set at an instant.
+    /// The tasks that hold a share at `at`.
     fn at(&self, at: Time) -> Set {
         let mut set = Set::new();
         for (task, span) in &self.tasks {
@@ -145,7 +145,7 @@ impl Life {
         set
     }
 
-    /// The smallest value of all sets to come, looked for at every instant at which one begins or ends.
+    /// The smallest value over all future task sets, evaluated at every time at which a task begins or ends.
     fn least(&self, value: fn(&Set) -> DeltaL) -> Nanos {
         let bounds = self
             .tasks
@@ -159,7 +159,7 @@ impl Life {
             .unwrap_or(Nanos::MAX)
     }
 
-    /// What was told is never more than the least to come, and just that when it is told.
+    /// The published value never exceeds the future minimum, and equals it when it is published.
     fn told_right(&self, told: Nanos, least: Nanos, is_news: bool) -> Result<(), TestCaseError> {
         prop_assert!(told <= least, "{told} > {least} at {:?}", self.now);
         if is_news {
@@ -188,8 +188,8 @@ impl Life {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever happens: from when a dispatcher is told until it is told again, what it was told is at most
-    /// delta-L of the set at every instant.
+    /// Under any sequence of changes, a published value is at most delta-L of every task set until the next
+    /// one is published.
     #[test]
     fn a_dispatcher_is_never_told_of_more_than_delta_l_until_it_is_told_again(seed: u64) {
         let mut life = Life::new(seed);

@@ -1,4 +1,4 @@
-//! What the dispatchers are told of delta-L.
+//! Publication of delta-L to the dispatchers.
 
 use sched::book::Span;
 use sched::core::Policy;
@@ -7,17 +7,17 @@ use sched::units::{Nanos, Time};
 use super::Admission;
 use crate::state::disk::core::DiskCore;
 
-/// Delta-L that a dispatcher is to go by.
+/// The delta-L that a dispatcher uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Told {
     pub(super) corrected: Nanos,
-    /// Of the scheduler that goes by it; for the others the corrected one, which may be found sooner.
+    /// For the `delta-l-published` scheduler; for others it equals `corrected`, which is cheaper to compute.
     pub(super) published: Nanos,
 }
 
 impl Admission {
-    /// Tells every dispatcher whose tasks have changed the delta-L that holds from now on, whoever joins
-    /// or leaves as planned.
+    /// Sends each dispatcher whose tasks have changed the delta-L that holds from `now` on, for all planned
+    /// joins and departures.
     pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
         for disk in 0..disks.len() {
             self.tell_one(disks, disk, now);
@@ -34,8 +34,8 @@ impl Admission {
         }
     }
 
-    /// The smallest delta-L of all sets of tasks from now on, so that nobody has to be told when a planned
-    /// task begins. `None`: its dispatcher has been told of all that the book says.
+    /// The smallest delta-L of all task sets from `now` on, so nothing has to be published when a planned task
+    /// begins. `None` if the dispatcher has the value of this version of the book.
     pub(super) fn news(&mut self, disk: usize, now: Time) -> Option<Told> {
         let book = &mut self.books[disk];
         let version = Some(book.version());

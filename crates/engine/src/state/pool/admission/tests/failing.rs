@@ -1,4 +1,4 @@
-//! Reservations that fail after the books have admitted them: nothing of them is left, in the books or at the
+//! Reservations that fail after the books have admitted them leave nothing behind, in the books or at the
 //! dispatchers.
 
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use crate::test_rig::disks::{MIB, Rig, client, stream_spec, volume_on, volume_on
 use crate::volume_io::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest};
 use testkit::until;
 
-/// Two disks that have promised nobody anything.
+/// A pool of two disks without reservations.
 pub(super) fn rig() -> (Rig, Arc<Pool>) {
     rig_of(Durability::WriteThrough)
 }
@@ -32,13 +32,13 @@ fn rig_of(durability: Durability) -> (Rig, Arc<Pool>) {
     (rig, pool)
 }
 
-/// Delta-L as a disk's dispatcher has been told, and how many tasks it has.
+/// Delta-L and number of tasks at a disk's dispatcher.
 fn known(pool: &Pool, disk: usize) -> (Nanos, usize) {
     let report = pool.core.io.disks[disk].handle.report().unwrap();
     (report.scheduler.delta_l, report.scheduler.tasks.len())
 }
 
-/// The keeper, when it has come to it, has the dispatchers told of all that is free.
+/// Waits until the keeper has had delta-L published after the release of shares.
 fn wait_until(pool: &Pool, disk: usize, wanted: (Nanos, usize)) {
     until("the dispatcher knows of it", || known(pool, disk) == wanted);
 }
@@ -52,7 +52,7 @@ pub(super) fn is_bare(pool: &Pool) {
     assert!(admission.streams.is_empty() && admission.servers.is_empty());
 }
 
-/// Refused for what the disks were doing just then, and not for want of room.
+/// Asserts a refusal because of the disks' state at that moment, not for lack of capacity.
 pub(super) fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) {
     assert!(
         matches!(result, Err(Refusal::Invalid { what, .. }) if *what == part),
@@ -173,13 +173,13 @@ fn disk_time_that_one_disk_cannot_carry_is_left_with_the_others() {
         let spec = stream_spec(&volume, Op::Write, rate * MIB, MIB);
         pool.reserve(spec).unwrap()
     };
-    // 1 MiB takes 2.3 ms of the second disk, every 8 ms; 15 in 20 fit on the first one only. In a longer period they
-    // fit, although the stream cannot wait for 15 ms: they are served in pieces.
+    // 1 MiB takes 2.3 ms of the second disk, every 8 ms; 15 ms in 20 ms fit on the first one only. In a longer
+    // period they fit, although the stream cannot wait for 15 ms, because they are served in pieces.
     let stream = reserve(125);
     let period = refused().expect("a piece fits between two blocks");
     drop(share(&pool, period).unwrap());
     stream.close();
-    // Every 2.5 ms: there is no room for a piece in between.
+    // Every 2.5 ms: a piece does not fit in between.
     let stream = reserve(400);
     assert_eq!(refused(), None);
     stream.close();
@@ -219,8 +219,8 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
     drop(stream);
 }
 
-/// Whoever asked waits for the search, and nobody else: it needs neither the lock nor the books as they
-/// have become, and is not made for one who only has the disks carry it or not.
+/// The search for a fitting period needs neither the lock nor the current books, and is not made for
+/// callers that only test whether the disks can carry a task.
 #[test]
 fn what_would_fit_is_searched_in_what_was_promised_then() {
     let (_rig, pool) = rig();
