@@ -1,5 +1,5 @@
-//! The pool's keeper: gives up reservations that are closed or whose time is over, on a thread that
-//! may wait for a disk's dispatcher.
+//! The pool's keeper: ends reservations that are closed or whose span is over, on a thread that may wait for a
+//! disk's dispatcher.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ fn expire(pool: &PoolCore, timer: &Timer) {
     }
 }
 
-/// The span of a stream is over: no more blocks are taken, and of those that are in the disks' queues only
-/// what is due by the last deadline that the books know of is served.
+/// Ends the span of a stream: no more blocks are accepted, and of the queued ones only those are served that are
+/// due by the last deadline known to the books.
 fn end_span(pool: &PoolCore, stream: &Arc<StreamCore>) {
     pool.keeper.begin_close(stream);
     let tasks = stream.tasks();
@@ -54,7 +54,7 @@ fn end_span(pool: &PoolCore, stream: &Arc<StreamCore>) {
     }
 }
 
-/// Takes a stream's tasks from the disks.
+/// Removes a stream's tasks from the disks and the books.
 fn give_up(pool: &PoolCore, stream: &StreamCore) {
     if !stream.begin_leave() {
         return;
@@ -63,7 +63,7 @@ fn give_up(pool: &PoolCore, stream: &StreamCore) {
     let mut free_from = now;
     let mut admission = pool.admission.lock();
     for task in stream.tasks() {
-        // A dispatcher that has stopped has no schedule to keep free.
+        // A stopped dispatcher has no schedule, so the share is free at once.
         let free = pool.io.disks[task.disk].leave(task.id).unwrap_or(now);
         admission.ended(task.disk, task.id, free);
         free_from = free_from.max(free);

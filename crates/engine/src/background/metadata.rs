@@ -1,5 +1,11 @@
-//! Carrying out changes of the pool's metadata, and the committer's thread, which makes the changed bits and
-//! places of many volumes durable in one record.
+//! Carrying out changes of the pool's metadata, and the committer's thread.
+//!
+//! [`Meta::change`] is the way of every change of a volume (make, grow, shrink, delete): it plans a transaction
+//! with [`PoolState`], writes the transaction's steps to the disks, and installs the new maps. Moves plan their
+//! transaction themselves and use [`Meta::carry_out`]. If a step fails, [`Meta::fail_step`] cancels the
+//! transaction, freezes the metadata, or gives up; [`Meta::go_on`] retries a frozen transaction.
+//!
+//! The committer makes changed bits and places of many volumes durable in one log record ([`Meta::settle`]).
 
 use std::sync::Arc;
 
@@ -18,7 +24,7 @@ use crate::state::round::Round;
 use crate::volume_io::rounds;
 
 impl Meta {
-    /// Carries out a transaction and makes it take effect.
+    /// Writes a transaction to the disks and makes it take effect.
     ///
     /// # Errors
     /// When a step failed: nothing was changed, or the metadata is frozen.
@@ -51,7 +57,7 @@ impl Meta {
         }
     }
 
-    /// The steps of a transaction from `at` on could not be carried out.
+    /// Handles the failure of the step `at` of a transaction.
     fn undone(
         &mut self,
         pool: &PoolCore,
@@ -90,18 +96,18 @@ impl Meta {
         }
     }
 
-    /// A transaction is not carried out before the pool is opened anew, if at all: what it was to delete or to cut is
-    /// there until then.
+    /// Abandons a transaction until the pool is reopened, if it takes effect at all. Volumes that it would delete or
+    /// shrink stay whole until then.
     fn lose(&mut self, pool: &PoolCore, transaction: Transaction) {
         self.state.fail(transaction);
         let volumes = pool.volumes.read();
         volumes.values().for_each(|volume| volume.stays());
     }
 
-    /// Does again what could not be done, if there is such a thing.
+    /// Retries the pending transaction, if the metadata is frozen.
     ///
     /// # Errors
-    /// When the metadata stays frozen, or the disks are another server's.
+    /// When the metadata stays frozen, or another server has the disks.
     pub(crate) fn go_on(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
         pool.still_ours()?;
         let Some(frozen) = pool.meta_watch.frozen() else {
@@ -113,7 +119,7 @@ impl Meta {
                 .iter()
                 .all(|step| disk(step).answers())
         };
-        // A disk that has been given up may still hold the buffers of what it was asked.
+        // A disk that has been given up may still hold buffers of earlier requests.
         let Some((transaction, at)) = self.pending.take_if(|pending| answers(pending)) else {
             return Err(frozen.refusal());
         };
@@ -133,7 +139,7 @@ impl Meta {
         })
     }
 
-    /// What the disks hold, if they are still this server's, when a transaction stands before its step `at`.
+    /// The expected content of the disks before step `at` of a transaction, if they still belong to this server.
     fn still_expected(&self, transaction: &Transaction, at: usize) -> Vec<Step> {
         let steps = transaction.steps();
         let claims = |step: &Step| {
@@ -147,7 +153,7 @@ impl Meta {
         };
         match steps.iter().rposition(claims) {
             None => vec![self.state.expectation()],
-            // Its own superblocks may be there, or those before them, until it has looked.
+            // From the write of the superblocks until their check, either version may be on the disks.
             Some(last) => {
                 let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
                 let done = steps[..at].iter().skip(last).filter(is_expected);
@@ -156,10 +162,10 @@ impl Meta {
         }
     }
 
-    /// Plans a change and carries it out; a checkpoint follows when one is due.
+    /// Plans a change and carries it out, followed by a checkpoint if one is due.
     ///
     /// # Errors
-    /// Why it cannot be planned, or what failed.
+    /// When the change cannot be planned, or a step failed.
     pub(crate) fn change(
         &mut self,
         pool: &PoolCore,
@@ -173,9 +179,9 @@ impl Meta {
         Ok(committed)
     }
 
-    /// Writes a checkpoint if one is due. It says what is written on all disks, so there is none while the data
-    /// of one of them cannot be made durable. Earlier changes are durable even if it
-    /// fails; the next change meets the same failure.
+    /// Writes a checkpoint if one is due. A checkpoint records the written chunks of all disks, so none is made
+    /// while the data of a disk cannot be made durable. A failure is ignored: earlier changes are durable, and the
+    /// next change meets the same failure.
     fn checkpoint_if_due(&mut self, pool: &PoolCore) {
         let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
         if self.state.wants_checkpoint()
@@ -190,14 +196,14 @@ impl Meta {
         PoolError::from_plan(error, self.state.geometry().extent_bytes())
     }
 
-    /// Carries out steps of nobody's transaction.
+    /// Performs steps that belong to no transaction.
     pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
         let done = self.raw.perform(&pool.io.disks, steps);
         done.map_err(|undone| undone.why)
     }
 
-    /// Writes a checkpoint, so that the next opening has nothing to roll forward, and a new generation,
-    /// so that a copy of a disk made before is known as one.
+    /// Writes a checkpoint, so that the next opening has nothing to replay, and a new generation, so that older
+    /// copies of a disk are recognised.
     ///
     /// # Errors
     /// When it could not be written.
@@ -205,10 +211,10 @@ impl Meta {
         self.change(pool, PoolState::stop).map(|_| ())
     }
 
-    /// Makes what changed in these volumes durable.
+    /// Makes changed bits and places of these volumes durable.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When they could not be written.
     pub(crate) fn settle(
         &mut self,
         pool: &PoolCore,
@@ -243,20 +249,21 @@ impl Committer {
     }
 }
 
-/// Has frozen metadata go on, unless somebody is at it.
+/// Retries frozen metadata, unless another thread holds its lock.
 fn go_on(pool: &PoolCore) {
     if let Some(mut meta) = pool.meta.try_lock() {
-        // Whether it does is told to those who look.
+        // The result is recorded in `meta_watch`.
         let _: Result<(), PoolError> = meta.go_on(pool);
     }
 }
 
-/// Makes what rounds wait for durable, and ends them.
+/// Commits the metadata of these rounds, and ends the rounds.
 fn end(pool: &PoolCore, rounds: Vec<Arc<Round>>) {
     let result = commit(pool, &rounds);
     let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
     for round in rounds {
-        // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
+        // The data of one round cannot be made durable, and nothing was changed. Commit each round alone, so that
+        // only that one fails.
         let alone = is_shared.then(|| commit(pool, std::slice::from_ref(&round)));
         let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
         rounds::end(&round, ended.map_err(|error| not_settled(&round, error)));
@@ -278,7 +285,7 @@ fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
     meta.settle(pool, &volumes)
 }
 
-/// What the flushes of a round are told whose bits and places could not be made durable.
+/// The failure of a round whose bits and places could not be made durable.
 fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
     match error {
         PoolError::Io(failure) => {
@@ -288,7 +295,7 @@ fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
         PoolError::MetadataFrozen { .. } => IoFailure::NotNow {
             reason: error.to_string(),
         },
-        // Nothing of it becomes durable before the pool is opened anew.
+        // Nothing of the volume becomes durable before the pool is reopened.
         error => {
             round.volume.poison(error);
             IoFailure::Poisoned {

@@ -1,4 +1,4 @@
-//! What a server does that finds that the disks are another's: it writes nothing more.
+//! Reaction to another server that has taken over the disks: this server writes nothing more.
 
 use volume::Step;
 
@@ -10,7 +10,7 @@ use crate::state::warning::Warning;
 
 impl PoolCore {
     /// # Errors
-    /// The disks are another server's.
+    /// When another server has the disks.
     pub(crate) fn still_ours(&self) -> Result<(), PoolError> {
         match self.taken_over.get() {
             Some(what) => Err(PoolError::TakenOver(what.clone())),
@@ -18,7 +18,7 @@ impl PoolCore {
         }
     }
 
-    /// The disks are another server's: no volume takes a change from now on.
+    /// Records that another server has the disks, and poisons all volumes.
     pub(crate) fn lose(&self, what: &str) -> PoolError {
         let error = PoolError::TakenOver(what.to_owned());
         if self.taken_over.set(what.to_owned()).is_ok() {
@@ -34,10 +34,10 @@ impl PoolCore {
 }
 
 impl Meta {
-    /// Looks whether the table's disk is still this server's.
+    /// Checks that the table's disk still belongs to this server.
     ///
     /// # Errors
-    /// It is another's, or cannot be read.
+    /// When it does not, or cannot be read.
     pub(crate) fn verify(&self, pool: &PoolCore) -> Result<(), PoolError> {
         pool.still_ours()?;
         let steps: [Step; 1] = [self.state.expectation()];

@@ -1,14 +1,14 @@
-//! What is not as it should be, in words for people: each thing once, with whom it concerns.
+//! Collecting warnings: each text once, with all disks and parts that it concerns.
 
 use crate::rt::Denied;
 use crate::status::Warning;
 
-/// Things to tell, in the order in which they were first noted.
+/// Warnings in the order in which they were first added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices(Vec<Warning>);
 
 impl Notices {
-    /// `what` is so for `whom`.
+    /// Adds `what` for `whom`.
     pub(super) fn add(&mut self, what: String, whom: &str) {
         match self.0.iter_mut().find(|known| known.what == what) {
             Some(known) if known.concerns.iter().any(|other| other == whom) => {}
@@ -20,7 +20,7 @@ impl Notices {
         }
     }
 
-    /// Something is so for the whole pool.
+    /// Adds a warning about the whole pool.
     pub(super) fn add_of_pool(&mut self, what: impl Into<String>) {
         self.0.push(Warning {
             what: what.into(),
@@ -28,19 +28,19 @@ impl Notices {
         });
     }
 
-    /// The host refused something.
+    /// Adds a resource that the host denied.
     pub(super) fn add_refused(&mut self, what: &str, whom: &str) {
         self.add(format!("refused by the host: {what}"), whom);
     }
 
-    /// The host refused all this.
+    /// Adds all resources that the host denied.
     pub(super) fn add_denied(&mut self, denied: &Denied, whom: &str) {
         for what in &denied.0 {
             self.add_refused(what, whom);
         }
     }
 
-    /// All of it.
+    /// The collected warnings.
     pub(super) fn into_warnings(self) -> Vec<Warning> {
         self.0
     }

@@ -30,25 +30,25 @@ use crate::state::raw::RawIo;
 use crate::state::worker::Worker;
 use crate::volume_io::jobs;
 
-/// The extent size where no drive profile asks for a larger one.
+/// The least extent size; used where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
 
-/// The name of the floor where tasks are named: what best effort keeps of a disk.
+/// The name of the best-effort floor's task in messages.
 const FLOOR: &str = "the floor";
 
-/// What to do about a floor that a disk cannot have.
+/// Remedy for a floor that a disk cannot carry.
 const FLOOR_REMEDY: &str =
     "give best effort a smaller share, or a longer period, or none of its own";
 
-/// What to do about two servers that have one pool.
+/// Remedy for two servers on one pool.
 pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have other names there, or be reached from another host), decide which one is to serve the pool, and start only that one";
 
-/// The engine's own transfers, for metadata.
+/// Resources for metadata transfers.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
     RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
 }
 
-/// Why a pool does not open, in the pool's terms.
+/// Translates the reasons why a pool does not open.
 pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     let mut remedies: Vec<&str> = error.problems.iter().map(Problem::remedy).collect();
     let mut said = std::collections::HashSet::new();
@@ -80,7 +80,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
     Ok(bytes)
 }
 
-/// The extent size that suits all of the disks: the largest that one of them asks for.
+/// An extent size for all disks: the largest that one of their profiles proposes.
 fn proposed_extent(disks: &[DiskCore]) -> Bytes {
     let asked = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
     let asked = asked.unwrap_or(EXTENT_BYTES_LEAST).max(EXTENT_BYTES_LEAST);
@@ -88,11 +88,11 @@ fn proposed_extent(disks: &[DiskCore]) -> Bytes {
 }
 
 impl Pool {
-    /// Makes a pool of `disks` and writes its structures on them, from `memory`. Open it to use it. Returns
-    /// the size of its extents.
+    /// Makes a pool of `disks` and writes its structures to them. Returns its extent size. The pool has to be opened
+    /// before use. `memory` is the memory that the disks were opened with.
     ///
     /// # Errors
-    /// When a disk is too small, belongs to a pool (without `force`), is given twice, or fails.
+    /// When a disk is too small, belongs to a pool or has content (without `force`), is given twice, or fails.
     pub fn create(
         memory: &Memory,
         disks: Vec<PoolDisk>,
@@ -105,11 +105,10 @@ impl Pool {
         result
     }
 
-    /// Opens the pool that `disks` are. All buffers of its clients come from `memory`, which the
-    /// disks were opened with.
+    /// Opens the pool on `disks`. All buffers of its clients come from `memory`, which the disks were opened with.
     ///
     /// # Errors
-    /// When a disk is missing, given twice, of another pool, stale or damaged, each by name.
+    /// When disks are missing, given twice, of another pool, stale or damaged; each is named.
     pub fn open(
         memory: Memory,
         disks: Vec<PoolDisk>,
@@ -136,7 +135,7 @@ impl Pool {
         let pool = Arc::new(Self {
             core: Arc::clone(&core),
         });
-        // From here on dropping the pool ends everything that has been started.
+        // From here on dropping the pool ends everything that was started.
         core.committer.start(&core);
         core.keeper.start(&core);
         let owner: Owner = random()?;
@@ -177,7 +176,7 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     };
     let steps =
         PoolState::format(&spec).map_err(|error| PoolError::from_plan(error, extent_bytes))?;
-    // Of disks that could be a pool: one that is too small cannot be read where a pool would be either.
+    // Only after planning: a disk that is too small for a pool cannot be examined for one either.
     if !options.force {
         refuse_pools(raw, started)?;
         refuse_others(raw, started)?;
@@ -190,8 +189,8 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     Ok(extent_bytes)
 }
 
-/// The failure of a pool that was to be made of one disk under two names: what was written to it as one
-/// disk, and then as the other. It is no disk of a pool afterwards.
+/// The error when a disk was overwritten during creation: it was given under two names, or something else wrote
+/// to it. Wipes the traces of the pool.
 fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -> PoolError {
     let mut medium = StartedMedium {
         raw,
@@ -224,7 +223,7 @@ fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -
     PoolError::Unsuited { reason, remedy }
 }
 
-/// Refuses disks that belong to a pool, whichever it is and whether or not it would open.
+/// Refuses disks that belong to any pool, even if that pool would not open.
 fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     for (index, candidate) in started.candidates.iter().enumerate() {
         let mut medium = StartedMedium {
@@ -248,18 +247,18 @@ fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Where file systems, partition tables, volume managers and their likes leave their marks: so much of a
-/// disk's beginning, and of its end.
+/// Bytes at the beginning and at the end of a disk that contain the signatures of file systems, partition tables
+/// and volume managers.
 const MARKS: [u64; 2] = [1 << 20, 64 << 10];
 
-/// Refuses disks that have anything where somebody else would have left a mark.
+/// Refuses disks with non-zero bytes where other software keeps its signatures.
 fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     for disk in &started.disks {
         let mut medium = StartedMedium {
             raw,
             disks: std::slice::from_ref(disk),
         };
-        // In whole blocks, as the disk takes them.
+        // Rounded down to whole blocks of the disk.
         let size = disk.capacity.bytes().0 / disk.block_bytes * disk.block_bytes;
         let [head, tail] = MARKS.map(|bytes| bytes.min(size));
         for (start, bytes) in [(0, head), (size - tail, tail)] {
@@ -280,7 +279,7 @@ fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Puts an opened pool together: disks in the order of their numbers.
+/// Assembles an opened pool, with the disks in the order of their numbers.
 fn assemble(
     memory: Memory,
     started: Started,
@@ -299,7 +298,7 @@ fn assemble(
         .collect();
     let worker = Worker::new().map_err(|error| host("the pool's worker", error))?;
     let params = ThreadParams {
-        // Below the disks, above everything that is not in a hurry.
+        // Below the dispatchers, above all ordinary threads.
         fifo_priority: options.realtime.then_some(DISPATCHER_FIFO_PRIORITY - 1),
         ..ThreadParams::ordinary("pool worker")
     };
@@ -337,7 +336,7 @@ fn assemble(
     }))
 }
 
-/// Has the floor join on every disk.
+/// Joins the floor's task on every disk.
 fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
     let now = clock::now();
     let mut admission = pool.admission.lock();

@@ -1,4 +1,4 @@
-//! Starting disks: a dispatcher for each, before anybody knows what pool they make.
+//! Starting a dispatcher for each disk, before it is known which pool the disks form.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::state::error::PoolError;
 use crate::state::options::{OpenOptions, PoolDisk};
 use crate::state::raw::RawIo;
 
-/// Tasks that a disk's scheduler has room for.
+/// The most tasks in a disk's scheduler.
 const TASKS_MAX: usize = 10_000;
 
-/// How disks are served.
+/// Options for serving disks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Service {
     pub(super) policy: Policy,
@@ -37,7 +37,7 @@ impl Service {
     }
 }
 
-/// Disks that are served but make no pool yet, in the order in which they were given.
+/// Disks with running dispatchers that are not yet a pool, in the order in which they were given.
 pub(super) struct Started {
     pub(super) disks: Vec<DiskCore>,
     pub(super) candidates: Vec<Candidate>,
@@ -45,7 +45,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Stops them.
+    /// Stops their dispatchers.
     pub(super) fn stop(&self) {
         for disk in &self.disks {
             disk.stop();
@@ -154,8 +154,7 @@ fn start_one(
     }))
 }
 
-/// The profile of a disk whose transfers begin and end at multiples of `unit`, where requests must not be
-/// cut in smaller ones.
+/// Adapts a profile to a disk with blocks of `unit`: requests must not be cut into smaller pieces.
 fn in_sectors_of(
     unit: Bytes,
     profile: Arc<DriveProfile>,
@@ -184,7 +183,7 @@ fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {
     }
 }
 
-/// Reads disks that make no pool yet.
+/// Reads from disks that are not yet a pool.
 pub(super) struct StartedMedium<'a> {
     pub(super) raw: &'a RawIo,
     pub(super) disks: &'a [DiskCore],

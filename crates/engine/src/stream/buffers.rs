@@ -1,4 +1,4 @@
-//! A session's buffers: those of its stream, those that the stream was given in addition, and what is borrowed.
+//! Buffers of a session: those of its stream, those that the stream was given in addition, and borrowed ones.
 
 use sched::units::Bytes;
 
@@ -7,7 +7,7 @@ use super::session::Session;
 use crate::buffer::{AccountId, Buffer, Filling};
 use crate::volume_io::stream::Stream;
 
-/// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter): its bytes.
+/// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter). It dereferences to its bytes.
 #[derive(Debug)]
 pub struct BlockBuffer {
     pub(super) filling: Filling,
@@ -15,13 +15,13 @@ pub struct BlockBuffer {
 }
 
 impl BlockBuffer {
-    /// Whether it is none of the stream's own.
+    /// True if it is borrowed, not one of the stream's own.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 
-    /// Whether it is borrowed, and its lender wants it: what is in it should be put, full or not.
+    /// True if it is borrowed and its memory is wanted back: it should be put now, full or not.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {
         self.is_borrowed && self.filling.is_wanted_back()
@@ -42,14 +42,14 @@ impl std::ops::DerefMut for BlockBuffer {
     }
 }
 
-/// How many buffers a session has, and how many of them are in use.
+/// Numbers of a session's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BufferUse {
-    /// Of the stream's own, which nobody else may use.
+    /// The stream's own buffers, reserved for it.
     pub own: usize,
-    /// Borrowed from what nobody else wants at the moment.
+    /// Buffers borrowed from memory that nobody else wants at the moment.
     pub borrowed: usize,
-    /// Full or on their way to or from the disks, of all of them.
+    /// Buffers, own and borrowed, that are full or in transfer.
     pub full: usize,
 }
 
@@ -57,20 +57,20 @@ pub struct BufferUse {
 pub(super) struct Buffers<'a> {
     stream: &'a Stream,
     free: Vec<Buffer>,
-    /// How many of the stream's there are.
+    /// Number of the stream's own buffers.
     own: usize,
-    /// Accounts beside the client's whose buffers are among them.
+    /// Extra accounts whose buffers are among them.
     more: Vec<AccountId>,
-    /// How often those had changed when this looked last.
+    /// The number of changes of the extra accounts at the last check.
     seen: usize,
     pub(super) borrowed: usize,
 }
 
 impl<'a> Buffers<'a> {
-    /// One of the stream's own may be taken already.
+    /// Allocates the stream's own buffers. `taken` is a buffer that the caller holds, which may be one of them.
     ///
     /// # Errors
-    /// When there is no memory for the stream's own.
+    /// When there is no memory for the stream's own buffers.
     pub(super) fn new(session: &Session<'a>, taken: Option<&Buffer>) -> Result<Self, PaceError> {
         let own = session.stream.client().account().id();
         let taken = taken.map_or(0, |taken| u32::from(taken.account() == own));
@@ -95,7 +95,7 @@ impl<'a> Buffers<'a> {
         self.free.len()
     }
 
-    /// Takes over what the stream was given or has given back since this was called last.
+    /// Adds buffers that the stream has been given, and removes those that it has given up, since the last call.
     pub(super) fn look(&mut self) {
         let client = self.stream.client().core();
         let changes = client.more.changes();
@@ -113,7 +113,7 @@ impl<'a> Buffers<'a> {
         self.free
             .retain(|buffer| buffer.account() == own || is_there(&buffer.account()));
         for account in &accounts {
-            // Its fixed part is one buffer, and nobody else takes it; another session of the stream may have it.
+            // Its fixed part is exactly one buffer. If another session of the stream has it, allocation fails.
             if !self.more.contains(&account.id())
                 && let Ok(buffer) = account.allocate(size)
             {
@@ -133,7 +133,7 @@ impl<'a> Buffers<'a> {
         self.free.pop()
     }
 
-    /// Takes back one of the stream's own, unless the stream has given it back.
+    /// Takes back one of the stream's own buffers, unless the stream has given it up.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let account = buffer.account();
         if account == self.stream.client().account().id() || self.more.contains(&account) {
@@ -141,7 +141,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// One to be filled, borrowed if there are none of the stream's own and fewer than `most` are.
+    /// A buffer to be filled. It is borrowed if no own buffer is free and fewer than `most` are borrowed.
     pub(super) fn fill(&mut self, most: usize) -> Option<BlockBuffer> {
         let own = self.free.pop();
         let is_borrowed = own.is_none();
@@ -150,7 +150,7 @@ impl<'a> Buffers<'a> {
         }
         let account = self.stream.client().account();
         let buffer = own.or_else(|| account.allocate(self.size()).ok())?;
-        // What was borrowed may have been taken again already.
+        // A borrowed buffer may have been revoked already.
         let filling = buffer.fill().ok()?;
         self.borrowed += usize::from(is_borrowed);
         Some(BlockBuffer {
@@ -159,7 +159,7 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    /// Takes back one that was filled or is not to be.
+    /// Takes back a buffer that was filled, or that is not needed.
     pub(super) fn emptied(&mut self, buffer: Buffer, is_borrowed: bool) {
         if is_borrowed {
             self.borrowed -= 1;
@@ -168,12 +168,12 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// One has gone with a block that was not taken.
+    /// Records that a buffer was dropped with a block that was refused.
     pub(super) fn dropped(&mut self, is_borrowed: bool) {
         self.borrowed -= usize::from(is_borrowed);
     }
 
-    /// Whether something that is borrowed is wanted back.
+    /// True if borrowed memory is wanted back.
     pub(super) fn are_wanted_back(&self) -> bool {
         self.borrowed > 0 && self.stream.client().account().asked_back().is_some()
     }

@@ -1,4 +1,4 @@
-//! Exchanging a stream's tasks for others: its rate, its range and its block change with them.
+//! Replacing a stream's tasks when its rate, range or block size changes.
 
 use std::sync::Arc;
 
@@ -24,22 +24,22 @@ pub(super) struct Reserved<'a> {
     pub(super) core: &'a Arc<StreamCore>,
 }
 
-/// What a stream is to have from now on.
+/// The parameters of a stream after a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) rate: BytesPerSecond,
-    /// Where its range ends, in bytes of the volume.
+    /// End of its range, in bytes of the volume.
     pub(super) end: u64,
     pub(super) block: Bytes,
 }
 
-/// Changes the rate of a stream, where its range ends and how long its blocks are.
+/// Changes the rate, the end of the range and the block size of a stream.
 ///
-/// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
-/// books, as if they took the old ones' place at once; then they fit from whatever instant on the
-/// old ones' shares are free. Blocks are held back meanwhile: the dispatcher lets a task leave only
-/// when nothing of it is queued, and the next block could not be released before the last deadline
-/// of the old task, which is when the new one begins.
+/// Tasks leave and join on each disk. First the new tasks are tested, on copies of the books, as if they took
+/// the old ones' place at once; then they fit from any later time at which the old ones' shares are free.
+/// Blocks are held back meanwhile. That costs nothing: the dispatcher removes a task only when nothing of it
+/// is queued, and the next block could not be released before the last deadline of the old task, which is
+/// when the new one begins.
 pub(super) fn change(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
     check_changed(of, to)?;
     of.core.pause();
@@ -48,7 +48,7 @@ pub(super) fn change(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
     result.map_err(|unchanged| unchanged.into_refusal(of.core, to))
 }
 
-/// Whether it could be changed so now, which is for how long the longest of its new periods would be.
+/// Tests a change. Returns the longest of the new periods.
 pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal> {
     check_changed(of, to)?;
     let mut admission = of.pool.admission.lock();
@@ -75,10 +75,10 @@ fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
     check_range(&of.pool.io, of.volume, &range)
 }
 
-/// Why a rate and a range stay.
+/// The reason why a change was not made.
 enum Unchanged {
     Refused(Refusal),
-    /// What would fit is searched when the stream goes on.
+    /// The disks cannot carry it. A fitting rate is searched after the stream has been resumed.
     Unfit {
         unadmitted: Box<Unadmitted>,
         needs: Vec<Need>,
@@ -115,7 +115,7 @@ fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book
     }
 }
 
-/// What a change would take, which the books have room for.
+/// A tested change that fits.
 struct Tried {
     needs: Vec<Need>,
     first_release: Time,
@@ -123,7 +123,7 @@ struct Tried {
     old: Vec<StreamTask>,
 }
 
-/// Tests in copies of the books whether a change fits.
+/// Tests in copies of the books if a change fits.
 fn tried(
     of: Reserved<'_>,
     to: Changed,
@@ -137,7 +137,7 @@ fn tried(
         op: stream.op,
         wraps: stream.wraps,
     };
-    // Under the lock: of a stream that closes only now, the keeper has what is reserved here leave.
+    // Checked under the lock: if the stream closes later, the keeper releases whatever is reserved here.
     if stream.is_closing() || io.is_closed() {
         return Err(invalid("the stream", "it is closed", "reserve a new one").into());
     }
@@ -153,7 +153,7 @@ fn tried(
     }
     admission.prune(now);
     let old = stream.tasks();
-    // A change soon after another: the old tasks themselves begin only when those before have left.
+    // If this change follows another closely, the old tasks may not have begun yet.
     let earliest = old.iter().filter_map(|task| admission.begins(task));
     let earliest = earliest.max().unwrap_or(now).max(now);
     let (first_release, span) = book_span(
@@ -193,7 +193,7 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
     } = tried(of, to, &mut admission, now)?;
     let mut free_from = vec![now; io.disks.len()];
     for task in &old {
-        // A dispatcher that has stopped has no schedule to keep free.
+        // A stopped dispatcher has no schedule, so the share is free at once.
         let free = io.disks[task.disk].leave(task.id).unwrap_or(now);
         admission.ended(task.disk, task.id, free);
         free_from[task.disk] = free_from[task.disk].max(free);
@@ -219,7 +219,7 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
         }),
     };
     if result.is_err() {
-        // It has no share of any disk any more: what there was is on its way out.
+        // The old tasks have left and no new ones joined, so the stream has no share on any disk.
         stream.set_tasks(Vec::new(), stream.rate(), stream.block());
     }
     drop(admission);
@@ -230,7 +230,7 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
     result
 }
 
-/// The stream's range ends there from now on. Called under the lock of the admission.
+/// Sets the end of the stream's range. The caller holds the admission lock.
 fn set_end(of: Reserved<'_>, end: u64) {
     let before = of.core.range().end;
     of.core.set_end(end);

@@ -1,4 +1,4 @@
-//! The steps of a transaction.
+//! Performing the steps of a transaction.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -11,29 +11,29 @@ use crate::state::disk::core::DiskCore;
 use crate::state::raw::RawIo;
 use crate::state::request::IoFailure;
 
-/// Why the steps of a transaction were not all carried out.
+/// The reason why a step failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unperformed {
     #[error(transparent)]
     Io(#[from] IoFailure),
-    /// The disk is not this server's any more.
+    /// Another server has the disk.
     #[error("{what}")]
     TakenOver { disk: usize, what: String },
 }
 
-/// Steps that could not be carried out.
+/// The first step that failed.
 pub(crate) struct Undone {
-    /// Those before it were.
+    /// Its index; earlier steps have been performed.
     pub(crate) at: usize,
-    /// Why not the others.
+    /// The reason.
     pub(crate) why: Unperformed,
 }
 
 impl RawIo {
-    /// Carries out the steps of a transaction, as [`volume::transaction`] demands.
+    /// Performs the steps of a transaction in order; [`volume::transaction`] has the rules.
     ///
     /// # Errors
-    /// What failed, or whose disk has another owner; no later step has been carried out.
+    /// The first failure; no later step has been performed.
     pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Undone> {
         let alike = |a: &Step, b: &Step| std::mem::discriminant(a) == std::mem::discriminant(b);
         let mut at = 0;
@@ -45,7 +45,7 @@ impl RawIo {
         Ok(())
     }
 
-    /// Whether a disk holds this.
+    /// Checks that a disk holds `data`.
     pub(crate) fn expect(
         &self,
         disks: &[DiskCore],
@@ -88,8 +88,8 @@ impl RawIo {
     }
 }
 
-/// A group of metadata on its way to its disks; counted there, so that `status` can say what waits for a
-/// disk that does not answer.
+/// Counts a group of metadata steps at its disks while it is being performed, so that `status` can name the disk
+/// that flushes wait for.
 struct UnderWay<'a> {
     disks: &'a [DiskCore],
     group: &'a [Step],
@@ -119,13 +119,13 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Has all these disks make what is complete durable, at the same time, and waits.
+/// Makes all completed writes of these disks durable, concurrently, and waits.
 pub(crate) fn sync_all(disks: &[&DiskCore]) -> Result<(), IoFailure> {
     let (sender, receiver) = mpsc::channel();
     for disk in disks {
         let sender = sender.clone();
         disk.sync(Box::new(move |result| {
-            // Whoever asked may have given up after another disk's failure.
+            // The receiver may have gone after another disk's failure.
             let _: Result<(), _> = sender.send(result);
         }));
     }
