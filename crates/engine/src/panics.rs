@@ -1,9 +1,9 @@
-//! Which panics a program survives.
+//! The panics that the process survives.
 //!
-//! A panic of a thread ends what others rely on: a disk's dispatcher, a worker, a lock's holder in the middle of a change.
-//! So a panic ends the program, in order, unless the code that is running has said beforehand that nothing but its own work
-//! is lost with it ([`survive`], [`surviving`]). The panic hook of the program asks [`is_survived`], on the thread that
-//! panics and before anything is unwound.
+//! A panic may end a thread that others rely on: a disk's dispatcher, a worker, the holder of a lock within a
+//! change. So a panic ends the process, in order, unless the running code has declared before that only its
+//! own work is lost ([`survive`], [`surviving`]). The process's panic hook calls [`is_survived`], on the
+//! panicking thread and before unwinding.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ thread_local! {
     static IS_SURVIVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the thread its mark back, also when it panics.
+/// Restores the thread's mark when dropped, also by a panic.
 struct Mark(bool);
 
 impl Mark {
@@ -29,7 +29,7 @@ impl Drop for Mark {
     }
 }
 
-/// Does work whose panic nobody else notices: what it has changed is its own, or is as it was for whoever looks.
+/// Runs work whose panic affects nothing else: its changes are its own, or are consistent for others.
 ///
 /// # Errors
 /// When it panicked.
@@ -40,7 +40,7 @@ pub fn survive<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     }))
 }
 
-/// The same for a task, whose panic its runtime catches.
+/// Marks a task whose panic its runtime catches, as [`survive`] does.
 pub async fn surviving<F: Future>(task: F) -> F::Output {
     let mut task = pin!(task);
     std::future::poll_fn(move |context| -> Poll<F::Output> {
@@ -50,7 +50,7 @@ pub async fn surviving<F: Future>(task: F) -> F::Output {
     .await
 }
 
-/// Does work that others rely on, for whoever runs it: its panic is caught here, and ends the program all the same.
+/// Runs work that others rely on, on a borrowing thread. Its panic is caught here, but still ends the process.
 pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
         let _mark = Mark::set(false);
@@ -58,13 +58,14 @@ pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     }))
 }
 
-/// Marks what follows, as long as it is held, as work that others rely on: a panic in it ends the program.
+/// Marks the following code, until the result is dropped, as work that others rely on: a panic in it ends the
+/// process.
 #[must_use]
 pub(crate) fn vital() -> impl Drop {
     Mark::set(false)
 }
 
-/// Whether a panic of this thread, just now, would be survived.
+/// True if a panic of this thread at this point would be survived.
 #[must_use]
 pub fn is_survived() -> bool {
     IS_SURVIVED.try_with(Cell::get).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! What has come of streams.
+//! Reports on streams.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,31 +31,31 @@ pub struct StreamStatus {
     pub rate_bytes_per_second: u64,
     /// Its block size.
     pub block_bytes: u64,
-    /// What it reserves where.
+    /// Its tasks on the disks.
     pub disks: Vec<StreamDisk>,
     /// Blocks done.
     pub blocks: u64,
-    /// Blocks later than due, net of the host's own lateness.
+    /// Blocks past their deadline, net of the host's own lateness.
     pub misses: u64,
-    /// Blocks later than due with it.
+    /// Blocks past their deadline, whatever the cause.
     pub misses_gross: u64,
-    /// The worst lateness.
+    /// The largest lateness.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
     pub late_net_max_ns: u64,
-    /// Blocks that came before their release.
+    /// Requests served before their release.
     pub early: u64,
     /// Requests that took longer than predicted.
     pub overruns: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// When the latest blocks were complete, oldest first, in nanoseconds of the monotonic clock.
+    /// Completion times of the latest blocks, oldest first, in nanoseconds of the monotonic clock.
     pub recent_blocks_ns: Vec<u64>,
-    /// Why it is broken, if it is.
+    /// The first failure of a block, if there was one.
     pub failed: Option<String>,
 }
 
-/// What has come of a stream so far.
+/// The current state of a stream.
 pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
     let evidence = &core.evidence;
     let disk = |task: &StreamTask| StreamDisk {

@@ -1,4 +1,4 @@
-//! Opening a disk, and what it turns out to be.
+//! Opening a disk and determining its properties.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
-/// How transfers are carried out.
+/// The way transfers are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// By the ring.
     Ring,
-    /// In the caller's thread, because the file lives in memory; see the module's header.
+    /// In the caller's thread, because the file is in memory; see the header of `uring`.
     Inline,
 }
 
@@ -29,25 +29,25 @@ pub(super) struct Opened {
     pub(super) durability: Durability,
     pub(super) way: Way,
     pub(super) is_device: bool,
-    /// What is not as the schedule would have it.
+    /// Deviations from what the schedule assumes, for the operator.
     pub(super) caveats: Vec<String>,
 }
 
 impl Drop for Opened {
-    /// Lets others have the file at once, whoever else still holds it open.
+    /// Unlocks the file at once, even if its description is still shared, for example with a ring.
     fn drop(&mut self) {
         if !self.is_device {
-            // A lock that cannot be given back goes with the file.
+            // If this fails, closing the file releases the lock.
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
     }
 }
 
-/// File systems that live in memory, by their magic numbers (`linux/magic.h`).
+/// File systems in memory, by their magic numbers (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// Opens a block device or file for one owner; its writes become durable in the way that is `wanted`.
+/// Opens a block device or file exclusively, with the `wanted` durability.
 pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened> {
     let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::BlockDevice => true,
@@ -105,10 +105,11 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
     })
 }
 
-/// The file, and whether its transfers go past the host's cache.
+/// The file, and true if its transfers bypass the host's cache.
 fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, bool)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    // On a block device, EXCL means that nobody else has it and no file system is mounted from it.
+    // On a block device, EXCL fails if another process has it open exclusively or a file system is mounted
+    // from it.
     let flags = if is_device {
         flags | OFlags::EXCL
     } else {
@@ -122,7 +123,7 @@ fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, boo
     };
     let mut is_direct = way == Way::Ring;
     let file = match rustix::fs::open(path, flags | direct, Mode::empty()) {
-        // The file system has no direct I/O.
+        // The file system does not support direct I/O.
         Err(Errno::INVAL) if is_direct => {
             is_direct = false;
             rustix::fs::open(path, flags, Mode::empty())
@@ -154,7 +155,7 @@ fn lives_in_memory(path: &Path) -> io::Result<bool> {
     Ok(kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
-/// Where direct transfers of a file may begin and end, as far as the file system says.
+/// The alignment of direct transfers of a file, if the file system reports it.
 fn file_block_bytes(file: &OwnedFd) -> u32 {
     use rustix::fs::{AtFlags, StatxFlags};
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
@@ -166,17 +167,17 @@ fn file_block_bytes(file: &OwnedFd) -> u32 {
         .max(SECTOR_BYTES as u32)
 }
 
-/// The cache of a device, as its host describes it.
+/// The write cache of a device, as the host reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cache {
     is_volatile: bool,
-    /// One write can be forced past it.
+    /// A single write can be forced to bypass the cache.
     has_fua: bool,
 }
 
 impl Cache {
-    /// From what `write_cache` and `fua` of the device's queue say. A cache that nobody can tell us
-    /// about is taken to be volatile, and not to let a write past.
+    /// From the device queue's `write_cache` and `fua`. An unknown cache is assumed to be volatile and
+    /// without FUA.
     fn from_queue(write_cache: Option<&str>, fua: Option<&str>) -> Self {
         Self {
             is_volatile: write_cache.map(str::trim) != Some("write through"),
@@ -184,7 +185,7 @@ impl Cache {
         }
     }
 
-    /// The way that costs least.
+    /// The cheapest durability.
     fn durability(self) -> Durability {
         if self.is_volatile {
             Durability::Fua
@@ -193,8 +194,9 @@ impl Cache {
         }
     }
 
-    /// The kernel makes a forced write of a write and a flush: slower, and as durable. As every write
-    /// is forced, no more than one waits in the cache for each flush, unless others write to the drive.
+    /// True if the kernel turns a forced write into a write and a flush, which is slower and as durable.
+    /// Because every write is forced, at most one write waits in the cache for each flush, unless others
+    /// write to the drive.
     fn is_flushed_by_each_write(self) -> bool {
         self.is_volatile && !self.has_fua
     }
@@ -209,7 +211,7 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let said = |name: &str| {
-        // A partition has its disk's queue.
+        // A partition uses its disk's queue.
         let queues = [folder.join("queue"), folder.join("../queue")];
         queues
             .iter()
@@ -221,13 +223,13 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     ))
 }
 
-/// The way that is wanted of a disk of which this was found, or why it does not have it.
+/// Checks a wanted durability against the one found; the error is the reason for a refusal.
 fn in_the_way(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
     match (wanted, found) {
         (Durability::WriteThrough, Durability::WriteThrough)
         | (Durability::Host, Durability::Host) => Ok(wanted),
-        // A forced write is as good where nothing is cached, and makes a file of the host a disk
-        // without a cache.
+        // A forced write also works where nothing is cached, and makes a file behave like a disk without a
+        // cache.
         (Durability::Fua, _) => Ok(Durability::Fua),
         (Durability::WriteThrough, Durability::Fua) => Err(
             "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or force each write (fua)",

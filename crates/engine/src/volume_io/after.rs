@@ -1,29 +1,32 @@
-//! The order that a request keeps with earlier ones that it names.
+//! The order of a request relative to earlier requests that it names.
 //!
-//! # Two ways
+//! # Follow or wait
 //!
-//! A request that names others *follows* those that are all in the queue of one disk: it is handed to
-//! that disk at once with their ids ([`Order::after`]), and the disk's scheduler starts it when they are
-//! complete, so that the disk never stands idle between the two. For every other one it *waits* here,
-//! and begins only when that is complete.
+//! A request *follows* a named request if all remaining parts of that one are queued at one disk. It is
+//! handed to that disk at once with their ids (`sched::request::Order::after`), and the disk's scheduler starts it when
+//! they are complete. So the disk does not idle between the two. In all other cases the request *waits* here
+//! and begins when the named request is complete.
 //!
 //! # When it may follow
 //!
-//! What a request does when it begins must not depend on what the earlier one has yet to do. A write
-//! takes its place in the extent whichever comes first. A read of a chunk without data would be answered with
-//! zeros, and a discard takes effect at once: these wait. So does a stream's request, for which the disk's
-//! scheduler has deadlines instead. An earlier one that has to be made durable is complete only
-//! after its transfers, and parts of it may be parked: it is waited for as well.
+//! The begin of the request must not depend on work that the named request has yet to do.
 //!
-//! # What stays true
+//! * Writes may follow: they take their place in the extent in either order.
+//! * A read of a chunk without data would be answered with zeros, so it waits.
+//! * A discard takes effect at once, so it waits.
+//! * A stream's request waits, because the disk's scheduler orders it by deadlines.
+//! * If the named request has to be made durable, it completes only after its transfers; if parts of it are
+//!   parked, they are not queued. Both are waited for.
 //!
-//! A request that follows is complete only when those it follows are, and its client hears of them first:
-//! it counts them among what it waits for at its end. If it turns out that a part of it goes to another disk
-//! (an extent was moved meanwhile), that part is withheld until then. Nothing can wait in a circle: the
-//! earlier one needs nothing more but its disk.
+//! # Guarantees
 //!
-//! A request that fails counts as complete, but a change that was to come after a failed change fails too:
-//! whoever names an earlier write relies on it.
+//! A request that follows completes after those it follows, and its client sees their completions first: it
+//! counts them among its outstanding units. If one of its parts goes to another disk, because an extent was
+//! moved meanwhile, that part is kept back until then. Waits cannot form a cycle: the named request needs
+//! only its disk.
+//!
+//! A failed request counts as complete. But a change that is ordered after a failed change fails too, because
+//! it relies on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,12 +45,12 @@ pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
     reason: "a change that it was to come after failed",
 };
 
-/// Whether an op is to change nothing any more, for a change that it was to come after has failed.
+/// True if an op must not change anything, because a change that it was ordered after has failed.
 pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
     kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
 }
 
-/// Makes `op` come after what `request` names. `None`: it follows none of them.
+/// Orders `op` after the requests that `request` names. `None` if it follows none of them.
 pub(crate) fn follow(
     client: &ClientCore,
     op: &Arc<Op>,
@@ -62,9 +65,9 @@ pub(crate) fn follow(
     follow
 }
 
-/// Whether what the request does when it begins does not depend on an earlier one that is queued. To be asked of
-/// each again, while that cannot end: those before it that change what has data are complete then or waited
-/// for, and may have been neither when the one before was asked of.
+/// True if the begin of the request does not depend on an earlier one that is queued. This has to be
+/// evaluated for each named request, while that request cannot complete: earlier discards may have completed
+/// in between.
 fn may_follow(request: &VolumeRequest<'_>) -> bool {
     if request.stream.is_some() {
         return false;
@@ -80,7 +83,7 @@ fn may_follow(request: &VolumeRequest<'_>) -> bool {
     }
 }
 
-/// Makes `op` wait for the request of `tag` or follow it, unless that is complete.
+/// Makes `op` wait for or follow the request of `tag`, unless that is complete.
 fn come_after(
     client: &ClientCore,
     op: &Arc<Op>,
@@ -111,8 +114,7 @@ fn come_after(
     }
 }
 
-/// Where all that is left of a request is queued, if that is on one disk and there is nothing else
-/// to be done for it.
+/// The queued parts of a request, if all its remaining work is transfers queued at one disk.
 fn queued(active: &Active) -> Option<Queued> {
     let ends_with_its_transfers = matches!(
         active.kind,
@@ -140,8 +142,8 @@ fn queued(active: &Active) -> Option<Queued> {
     (active.outstanding as usize == ids.len() + follows).then_some(Queued { disk, ids })
 }
 
-/// Notes the ids under which the parts of a request are queued, unless some are withheld or parked.
-/// The request may have ended meanwhile.
+/// Keeps the disk ids of a request's parts, unless some are kept back or parked. The request may have ended
+/// meanwhile.
 pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     let mut state = op.state.lock();
     if state.generation != generation {
@@ -158,14 +160,14 @@ pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     }
 }
 
-/// The request has been handed over as far as it can be.
+/// The request has been handed over as far as possible.
 pub(crate) fn begun(op: &Arc<Op>, feed: Feed) {
     if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
         followed(op, feed);
     }
 }
 
-/// All that the request followed is complete.
+/// All requests that this one follows are complete.
 pub(crate) fn followed(op: &Arc<Op>, feed: Feed) {
     let withheld = {
         let mut state = op.state.lock();
@@ -173,7 +175,7 @@ pub(crate) fn followed(op: &Arc<Op>, feed: Feed) {
         let mut follow = active.follow.take();
         if is_doomed(op, active.kind) {
             active.failure.get_or_insert(FORERUNNER);
-            // What is dropped is answered.
+            // Dropping the withheld parts answers them.
             follow = None;
         }
         op.unit_done(&mut state);

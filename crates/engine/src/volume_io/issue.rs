@@ -1,10 +1,9 @@
-//! From a volume request to disk requests.
+//! Division of a volume request into disk requests.
 //!
-//! A request begins ([`start`]) when no barrier of its volume is in its way
-//! ([`VolumeCore::enter`]) and the requests that it named as coming before it are complete. It takes
-//! its place at the gate when it is submitted, so that a barrier that comes later waits for it while
-//! it waits for others. A part of a write that meets another first write of its chunk, or an extent
-//! about to change place, is parked and begins later ([`retry`]).
+//! A request begins ([`start`]) when no barrier of its volume precedes it ([`VolumeCore::enter`]) and the
+//! requests that it has to wait for are complete. It is counted at the gate when it is submitted, so a later
+//! barrier waits for it even while it waits for others. A part of a write that meets another first write of
+//! its chunk, or an extent about to be switched by a move, is parked and begins later ([`retry`]).
 
 use std::sync::Arc;
 
@@ -76,7 +75,7 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
     }
 }
 
-/// Tries what is parked at a volume again. Called by the worker.
+/// Retries the parked spans of a volume. Called by the worker.
 pub(crate) fn retry(volume: &Arc<VolumeCore>) {
     for parked in volume.take_parked() {
         let op = Arc::clone(&parked.op);
@@ -120,9 +119,9 @@ struct Plan<'a> {
     parked: &'a mut Vec<Parked>,
 }
 
-/// A request that reads from an extent, and may go on behind a hole.
+/// A read of an extent that may be extended over a hole.
 struct OpenRead {
-    /// Of those of the op.
+    /// Index of the extent within the op's range.
     extent: usize,
     lane: usize,
     part: Part,
@@ -130,7 +129,7 @@ struct OpenRead {
 }
 
 impl OpenRead {
-    /// Reads on, up to `end`, of which the last sectors are for `memory`.
+    /// Extends the read to `end`; the last sectors go to `memory`, the hole before them to the sink.
     fn go_on(&mut self, shared: &Memory, end: Sector, memory: Segments) -> Result<(), BufferError> {
         let bytes = (end - self.part.start).bytes().0 as usize;
         let hole = bytes - self.memory.size() - memory.size();
@@ -142,7 +141,7 @@ impl OpenRead {
 }
 
 impl Plan<'_> {
-    /// All of the op.
+    /// Plans the whole op.
     fn whole(&mut self) {
         if self.active.failure.is_some() {
             return;
@@ -163,8 +162,8 @@ impl Plan<'_> {
             VolumeOp::Read => self.reads(&map, offset, len as usize),
             VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
             VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
-            // What reaches the end is rounded up to a whole chunk, which a map that has grown meanwhile has
-            // more in.
+            // Uses the current map: a discard to the end of the volume includes its last, partial chunk,
+            // which contains more data if the volume has grown.
             VolumeOp::Discard => {
                 let discarded = self.active.volume.with_map(|map| map.discard(offset, len));
                 if discarded.is_err() {
@@ -188,8 +187,8 @@ impl Plan<'_> {
         self.active.failure.get_or_insert(failure);
     }
 
-    /// A stream has reserved one request for each extent of a block, so it reads through the holes between the written
-    /// parts and throws away what the disk has there.
+    /// A stream has one reserved request per extent of a block. So its reads extend over the holes between
+    /// written parts, and the data of the holes is discarded.
     fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
         let Ok(pieces) = map.reads(offset, len) else {
             return self.failed(CUT);
@@ -305,7 +304,7 @@ impl Plan<'_> {
         self.part(part, lane, Direction::Write, memory);
     }
 
-    /// `data` between the zeros that fill up the chunks it is the first to be written to.
+    /// `data` surrounded by the zeros that fill up its chunks on their first write.
     fn padded(&self, data: Segments, piece: &WritePiece) -> Result<Segments, BufferError> {
         let shared = &self.op.client.io.memory;
         let mut memory = Segments::empty(Direction::Write);
@@ -315,7 +314,7 @@ impl Plan<'_> {
         Ok(memory)
     }
 
-    /// The memory of a part of the op; all of it is handed on as it is.
+    /// The memory of a part of the op; the whole memory is passed on without slicing.
     fn memory(&mut self, range: std::ops::Range<usize>, whole: bool) -> Option<Segments> {
         if whole && let Some(data) = self.active.data.take() {
             return Some(data);
@@ -333,7 +332,7 @@ impl Plan<'_> {
         }
     }
 
-    /// A request to a disk, in this lane of a stream ([`crate::stream::needs`]).
+    /// Adds a request to a disk, in this lane of a stream ([`crate::stream::needs`]).
     fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
         let disks = &self.op.client.io.disks;
         let active = &mut *self.active;
@@ -343,7 +342,7 @@ impl Plan<'_> {
             });
         };
         let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);
-        // The client may use it: that was looked at when the request came.
+        // The account was checked when the request was submitted.
         let account = memory.account();
         let account = account.unwrap_or(self.op.client.account.id());
         let io = Io {

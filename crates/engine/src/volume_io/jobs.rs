@@ -1,4 +1,4 @@
-//! What the pool's worker does for each of its jobs.
+//! The jobs of the pool's worker.
 
 use crate::state::disk::feeder::Feed;
 use crate::state::pool::committer::Committer;
@@ -6,7 +6,7 @@ use crate::state::pool::keeper::Keeper;
 use crate::state::worker::Job;
 use crate::volume_io::{after, issue, rounds};
 
-/// Does a job. It never sleeps on a disk.
+/// Performs a job. Never sleeps on a disk.
 pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
     match job {
         Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
@@ -23,7 +23,7 @@ pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
         Job::Join(op) => rounds::join(&op),
         Job::Synced(round) => rounds::synced(round, committer),
         Job::Idle(stream) => keeper.idle(stream),
-        // Whoever asked waits for it.
+        // The caller of `fence` waits on the other end.
         Job::Fence(asked) => asked.send(()).unwrap_or_default(),
     }
 }
