@@ -1,6 +1,6 @@
-//! Without the right to lock memory everything works, and says what it was refused.
+//! Without the right to lock memory everything works, and the pool reports the refusals.
 //!
-//! A process of its own, because the limit is the process's.
+//! Runs in a process of its own, because the limit belongs to the process.
 
 use std::fs::File;
 use testkit::own_process;

@@ -1,5 +1,5 @@
-//! The order that requests keep with earlier ones that they name: by the disk's scheduler where all is on
-//! one disk, by waiting across disks.
+//! The order of requests relative to earlier ones that they name: by the disk's scheduler on one disk, by
+//! waiting across disks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use testkit::until;
 
-/// A pool with a volume on one disk, all of it written but for its last extent.
+/// A pool with a volume on one disk; all but its last extent is written.
 struct Bench {
     rig: Rig,
     pool: Arc<Pool>,
@@ -62,7 +62,7 @@ impl Bench {
         (tag, buffer)
     }
 
-    /// Stops the disk with one request on it, and has the client note what its requests are queued as.
+    /// Stops the disk with one request on it, and makes the client keep the ids of its requests.
     fn stall(&self) -> Tag {
         let done = self.write(0, 0, &[]);
         let named = self.write(0, 0, &[done]);
@@ -72,7 +72,7 @@ impl Bench {
         self.rig.platters[0].stalled.store(true, Ordering::SeqCst);
         let busy = self.write(0, 0, &[]);
         until("the disk has a request", || self.queued() > 0);
-        // A dispatcher that has answered twice has issued what was there before the first time.
+        // After two replies the dispatcher has issued everything that was queued before the first.
         self.queued();
         busy
     }
@@ -95,7 +95,7 @@ impl Bench {
 fn requests_of_one_disk_are_in_its_queue_with_their_order() {
     let bench = Bench::new();
     let busy = bench.stall();
-    // By position each would go before the one that it names.
+    // Ordered by position, each would precede the one that it names.
     let first = bench.write(2 * MIB, 1, &[]);
     let second = bench.write(MIB, 2, &[first]);
     let (third, buffer) = bench.read(2 * MIB, &[first, second]);
@@ -176,7 +176,7 @@ fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_doe
     assert!(ends[0].result.is_err() && ends[1].result.is_err() && ends[2].result.is_ok());
     assert!(buffer.with(|bytes| bytes[..4096] == [2; 4096]).unwrap());
 
-    // So does none that waits for it before it comes to a disk.
+    // The same for a request that waits for the failed one before it is queued at a disk.
     bench.stall();
     let failed = bench.write(2 * MIB, 3, &[]);
     let discarded = bench.request(VolumeOp::Discard, MIB, None, &[failed]);
@@ -206,7 +206,7 @@ fn a_pool_that_is_dropped_answers_what_follows() {
     assert!(failed(first) && failed(second), "{ends:?}");
 }
 
-/// An overlapping request in flight and what it must have found or left.
+/// An overlapping request in flight, and the data that it must have read or written.
 struct Pending {
     tag: Tag,
     range: std::ops::Range<usize>,
@@ -227,7 +227,7 @@ fn random_op(rng: &mut rand::rngs::StdRng) -> VolumeOp {
     }
 }
 
-/// Two extents on two disks, and where in the volume the blocks begin that lie on both.
+/// Two extents on two disks, and the offset of the blocks that lie on both.
 fn across_two_disks(pool: &Pool) -> (Arc<Volume>, u64) {
     let base = MIB - (BLOCKS * BLOCK / 2) as u64;
     (volume_on_two(pool, "v"), base)
@@ -236,8 +236,8 @@ fn across_two_disks(pool: &Pool) -> (Arc<Volume>, u64) {
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
 
-/// Random reads, writes, discards and zeroes of overlapping ranges on two disks, each naming all earlier
-/// ones that it meets: as if one came after the other.
+/// Random reads, writes, discards and zeroes of overlapping ranges on two disks. Each names all earlier ones
+/// that it overlaps, so the result is that of sequential execution.
 #[test]
 fn whoever_names_all_that_it_overlaps_sees_a_sequence() {
     let mut rng = seeded("order");

@@ -1,5 +1,5 @@
-//! A disk's thread has the priority that it asks for, or the pool says that it has not. A process of its
-//! own, so that the thread that is found is its own.
+//! A disk's thread has real-time priority, or the pool reports that it has not. Runs in a process of its own,
+//! so that the thread found is its own.
 
 use engine::disk::Durability;
 use testkit::disks::{MIB, Rig};

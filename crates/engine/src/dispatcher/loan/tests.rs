@@ -19,7 +19,7 @@ use crate::rt::ThreadParams;
 const SECTORS: SectorCount = SectorCount(2048);
 const SIZE: usize = SECTOR_BYTES as usize;
 
-/// A disk that is done when it is given something, and remembers who gave it.
+/// A disk that completes transfers while taking them, and records the thread that submitted.
 struct AtOnce {
     bytes: Vec<u8>,
     ready: Vec<Done>,
@@ -140,8 +140,8 @@ impl Rig {
         assert_eq!((answer.token, answer.result), (sector, Ok(())));
     }
 
-    /// Reads until the read was served by the calling thread, which is so as soon as the disk's thread
-    /// has gone to sleep. False if it never is.
+    /// Reads until a read is served by the calling thread, which happens once the disk's thread sleeps. False
+    /// if it never happens.
     fn borrows(&self) -> bool {
         let queue = CompletionQueue::new(1).unwrap();
         let buffer = self.account.allocate(SIZE).unwrap();
@@ -233,12 +233,12 @@ fn a_borrower_that_panics_ends_the_dispatcher_and_goes_on_itself() {
     rig.panics.store(true, Ordering::SeqCst);
     let queue = CompletionQueue::new(1).unwrap();
     let buffer = rig.account.allocate(SIZE).unwrap();
-    // Served by whoever has the disk: this thread, as a rule, or the disk's.
+    // Served by the owner of the runner: usually this thread, otherwise the disk's.
     rig.handle
         .submit(rig.io(&queue, Op::Read, 7, &buffer))
         .unwrap();
     assert_eq!(queue.wait(None).unwrap().result, Err(IoError::Stopped));
-    // The disk's thread ends, whoever had the disk.
+    // The disk's thread ends in either case.
     let late = rig.io(&queue, Op::Read, 7, &buffer);
     rig.dispatcher.stop(true);
     let refused = rig.handle.try_submit(late).unwrap_err();

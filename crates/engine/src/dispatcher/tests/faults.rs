@@ -25,7 +25,7 @@ fn after_a_failed_write_what_was_to_come_after_it_fails_and_nothing_else() {
     let forerunner = Err(IoError::Forerunner);
     assert_eq!((results[&3], results[&4]), (forerunner, forerunner));
     rig.knobs.fails_writes.store(false, Ordering::SeqCst);
-    // One that was on its way when the other failed.
+    // A write that is submitted only after the failure.
     after(rig.small(5, Op::Write, 0), [None, Some(write)]);
     assert_eq!(rig.answer().result, forerunner);
     rig.handle.submit(rig.small(6, Op::Write, 0)).unwrap();
@@ -139,7 +139,7 @@ fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
     );
 }
 
-/// A write that was given up may reach its place yet, and must not go over what was written there since.
+/// The abandoned write may still reach the disk, and must not overwrite newer data.
 #[test]
 fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_that() {
     let queue = CompletionQueue::new(8).unwrap();
@@ -151,7 +151,7 @@ fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_t
         .unwrap()
         .spec()
         .clone();
-    // One place is kept free of best effort.
+    // One slot of the drive is reserved for real-time requests.
     spec.outstanding = 3;
     let profile = Arc::new(DriveProfile::new(spec).unwrap());
     let scheduler = DiskScheduler::new(profile, SchedulerConfig::default());
@@ -215,7 +215,7 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
     rig.knobs.panics.store(true, Ordering::SeqCst);
     rig.knobs.frozen.store(false, Ordering::SeqCst);
-    // Wakes the disk; whether it still answers does not matter.
+    // Wakes the disk; the reply may not come.
     let _ = rig.handle.report();
     assert_eq!(rig.results(2)[&1], Err(IoError::Stopped));
     assert_eq!(

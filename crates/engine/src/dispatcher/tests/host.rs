@@ -1,5 +1,5 @@
-//! Whose a miss is, in virtual time: a disk that takes a millisecond a sector, and a host that stands
-//! still when the test wants it to.
+//! Attribution of misses to host and scheduler, in virtual time: a disk with a service time of one millisecond
+//! per sector, and a host that pauses at times set by the test.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,37 +49,37 @@ fn profile() -> DriveProfile {
     .unwrap()
 }
 
-/// When the host stands still, and for how long.
+/// The time at which the host pauses.
 #[derive(Clone, Copy, Debug)]
 enum Still {
-    /// From this instant on.
+    /// At this time.
     From(Time),
-    /// Between the next decision from this instant on and the disk having what was decided.
+    /// During the first issue from this time on, between the decision and the disk having the piece.
     Issuing(Time),
 }
 
-/// A host, its disk, and a plan of what is asked when.
+/// A host, its disk, and a plan of requests.
 struct Play {
     state: DispatcherState,
     queue: CompletionQueue,
     now: Time,
-    /// When what is on the disk will be done.
+    /// The request on the disk, and when it will be done.
     on_disk: Option<(u64, Time)>,
     plan: BinaryHeap<Reverse<(Time, u64, u64)>>,
     still: Vec<(Still, Nanos)>,
-    /// Which pieces take by how much longer than predicted, from 0.
+    /// Pieces, by index from 0, that take longer than predicted, and by how much.
     hesitates: Vec<(u64, Nanos)>,
     issued: u64,
-    /// How long the host has stood still so far.
+    /// Duration of all pauses so far.
     stood_still: Nanos,
     answers: Vec<(u64, Timing)>,
 }
 
-/// Of requests in a plan: best effort, rather than the stream of this number.
+/// Stands for best effort where a plan has the number of a stream.
 const BEST_EFFORT: u64 = u64::MAX;
 
 impl Play {
-    /// A disk with streams of so many milliseconds in so many, admitted or not.
+    /// A disk with streams of these (service time, period) in milliseconds, admitted or not.
     fn new(policy: Policy, tasks: &[(u64, u64)]) -> Self {
         let config = SchedulerConfig {
             policy,
@@ -117,7 +117,7 @@ impl Play {
         }
     }
 
-    /// At this instant somebody will ask for so many milliseconds of the disk.
+    /// Plans a request at `when` of this service time.
     fn ask(&mut self, when: Time, who: u64, millis: u64) {
         self.plan.push(Reverse((when, who, millis)));
     }
@@ -143,7 +143,7 @@ impl Play {
         self.state.submit(self.now, id, io);
     }
 
-    /// How long the host stands still now, if this is the moment.
+    /// Duration of a pause at this moment, if there is one.
     fn stand_still(&mut self, issuing: bool) -> Nanos {
         let mut lost = Nanos::ZERO;
         let now = self.now;
@@ -162,7 +162,7 @@ impl Play {
         lost
     }
 
-    /// Plays until nothing more happens.
+    /// Runs until nothing more happens.
     fn run(&mut self) {
         loop {
             self.stand_still(false);
@@ -195,7 +195,7 @@ impl Play {
                 Still::Issuing(_) => None,
             });
             let next = [until, due, asked].into_iter().flatten().chain(still);
-            // A disk that will never be asked for anything again does not stall.
+            // A disk without requests does not stall.
             match next.min().filter(|next| *next < at(50_000_000)) {
                 Some(next) => self.now = self.now.max(next),
                 None => return,
@@ -225,7 +225,7 @@ impl Play {
         }
     }
 
-    /// Gross and net lateness of what was late, in milliseconds rounded down, by stream.
+    /// Gross and net lateness of late requests, in milliseconds rounded down, with their streams.
     fn late(&self) -> Vec<(u64, u64, u64)> {
         let late = self
             .answers
@@ -263,7 +263,7 @@ fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_dis
             play.still.push((still, ms(300)));
             play.run();
             let late = play.late();
-            // It takes rounds to catch up, so blocks are late that came long after the host was back.
+            // Catching up takes rounds, so blocks are late that were submitted long after the pause.
             let mut answers = play.answers.iter();
             assert!(answers.any(|(_, timing)| {
                 !timing.lateness_gross().is_zero() && timing.submitted > at(400)
@@ -275,7 +275,7 @@ fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_dis
             );
             let counters = play.state.report(play.now).counters;
             assert_eq!(counters.missed_gross.count, late.len() as u64);
-            // In the first case what is on the disk is served meanwhile.
+            // In the first case the request on the disk is served during the pause.
             assert!(counters.host_late.max > ms(260));
             assert_eq!(counters.host_late.count, 1, "{policy}, {still:?}");
             assert_eq!(counters.missed.count, 0);
@@ -312,7 +312,7 @@ fn once_the_disk_has_caught_up_nothing_is_excused() {
                 .all(|(_, gross, net)| *gross > 0 && *net == 0)
         );
         play.answers.clear();
-        // The disk itself takes 500 ms longer than it should.
+        // The disk itself takes 500 ms longer than predicted.
         play.hesitates.push((play.issued, ms(500)));
         play.ask(at(10_000), 0, 60);
         play.run();
@@ -322,13 +322,14 @@ fn once_the_disk_has_caught_up_nothing_is_excused() {
 
 #[test]
 fn what_the_scheduler_does_alone_is_charged_in_full() {
-    // Best effort of 400 ms just before a stream's block that is due in 200.
+    // Best effort of 400 ms just before a stream's block with a deadline 200 ms later.
     let mut play = Play::new(Policy::Edf, &[(60, 200)]);
     play.ask(at(10), BEST_EFFORT, 400);
     play.ask(at(11), 0, 60);
     play.run();
     assert_eq!(play.late(), [(0, 259, 259)]);
-    // The host stood still before the block was there: no excuse, though the block queued behind it.
+    // The host paused before the block was submitted, so it is not excused, although it queued behind the
+    // pause.
     let mut play = Play::new(Policy::Edf, &[(60, 200)]);
     play.still.push((Still::From(at(5)), ms(300)));
     play.ask(at(4), BEST_EFFORT, 10);
@@ -340,14 +341,14 @@ fn what_the_scheduler_does_alone_is_charged_in_full() {
 
 #[test]
 fn what_is_missed_by_more_than_the_host_took_is_charged_for_the_rest() {
-    // The disk is busy with best effort for 400 ms when the block comes, and the host then takes 100.
+    // The disk is busy with best effort for 400 ms when the block comes, and then the host pauses for 100 ms.
     for still in [Still::From(at(100)), Still::From(at(409))] {
         let mut play = Play::new(Policy::Edf, &[(60, 200)]);
         play.ask(at(10), BEST_EFFORT, 400);
         play.ask(at(11), 0, 60);
         play.still.push((still, ms(100)));
         play.run();
-        // Only in the second case does the disk stand still too.
+        // Only in the second case does the disk idle too.
         let expected = match still {
             Still::From(from) if from == at(409) => (0, 358, 259),
             _ => (0, 259, 259),
@@ -358,7 +359,7 @@ fn what_is_missed_by_more_than_the_host_took_is_charged_for_the_rest() {
 
 #[test]
 fn a_scheduler_that_knows_that_there_is_time_enough_gets_no_excuse() {
-    // The host takes 160 ms of the first block's 400, which leaves enough for the second; then the disk
+    // The host takes 160 ms of the first block's 400 ms, which leaves enough for the second; then the disk
     // itself takes 500 ms too long.
     for (policy, net) in [(Policy::Exact, 360), (Policy::DeltaL, 200)] {
         let mut play = Play::new(policy, &[(50, 400), (50, 400)]);
@@ -371,8 +372,8 @@ fn a_scheduler_that_knows_that_there_is_time_enough_gets_no_excuse() {
     }
 }
 
-/// Streams, what they ask for (in periods from the beginning, and a part of what was admitted), best effort,
-/// and when the host stands still.
+/// Streams, their requests (in periods from the beginning, and as a fraction of the admitted service time),
+/// best effort, and pauses of the host.
 type Life = (
     Vec<(u64, u64)>,
     Vec<(u64, u64, u64)>,
@@ -389,7 +390,7 @@ fn life() -> impl Strategy<Value = Life> {
     )
 }
 
-/// Plays a life under a policy with the host standing still or not.
+/// Runs a scenario under a policy, with or without pauses of the host.
 fn play_life(policy: Policy, life: &Life, host: bool) -> Play {
     let (tasks, blocks, best_effort, still) = life;
     let mut play = Play::new(policy, tasks);
@@ -416,11 +417,11 @@ fn play_life(policy: Policy, life: &Life, host: bool) -> Play {
 proptest! {
     #![proptest_config(testkit::cases(500))]
 
-    /// Whenever the host stands still, for as long as it likes: a scheduler that keeps its promises by
-    /// itself is charged with nothing, and what it is excused is not more than the host took.
+    /// Under any pauses of the host, a scheduler that guarantees deadlines is charged with nothing, and the
+    /// host's debt does not exceed the pauses.
     #[test]
     fn who_keeps_promises_is_never_blamed(life in life()) {
-        // Of the streams, those that are admitted after the others.
+        // Keeps the streams that are admitted together.
         let (mut admission, mut life) = (Admission::new(), life);
         life.0.retain(|(service, period)| {
             let params = TaskParams::new(ms(*service), ms(*period)).unwrap();
@@ -435,7 +436,7 @@ proptest! {
         }
     }
 
-    /// A host that is always there excuses nothing, whatever the scheduler does.
+    /// Without pauses nothing is excused, under any scheduler.
     #[test]
     fn without_a_late_host_net_is_gross(life in life()) {
         for policy in Policy::ALL {

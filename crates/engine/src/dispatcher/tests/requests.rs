@@ -1,4 +1,4 @@
-//! Requests from being handed over to being answered: refused, queued, taken back, cancelled.
+//! Requests from submission to answer: refusal, queueing, and cancellation.
 
 use super::*;
 
@@ -228,7 +228,7 @@ fn stopping_serves_or_fails_what_is_queued_and_answers_everybody() {
                 );
             }
             rig.knobs.frozen.store(false, Ordering::SeqCst);
-            // Wakes the disk, which does not notice by itself; it may have stopped already.
+            // Wakes the disk, which does not poll; it may have stopped already.
             let _ = rig.handle.report();
         });
         let served = rig.results(if drain { 10 } else { 1 });

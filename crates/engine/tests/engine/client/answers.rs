@@ -1,4 +1,4 @@
-//! In which order requests are done, who waits for whom, and what they share.
+//! Order of requests, waiting, and shared flushes.
 
 use std::sync::atomic::Ordering;
 
@@ -131,7 +131,7 @@ fn many_flushes_share_the_syncs_of_one() {
         client.wait(None).unwrap().result.unwrap();
     }
     let together = syncs.load(Ordering::SeqCst) - before;
-    // The first began alone; all that came while it was held share the second.
+    // The first began alone; all that were submitted while its sync was held share the second.
     assert!(
         together <= 2 * alone,
         "{together} syncs for 50 flushes, {alone} for one"
