@@ -43,7 +43,7 @@ use crate::event::Doorbell;
 use crate::handoff::IndexStack;
 use crate::rt;
 
-pub use handle::{Account, Buffer, Filling};
+pub use handle::{Account, Buffer, FillingBuffer};
 pub(crate) use segments::INLINE_IOVECS;
 pub use segments::Segments;
 pub use transfer::{HEADER_BYTES_MAX, Place, SendQueue, receive_into};
@@ -174,7 +174,7 @@ struct Inner {
     /// Signalled whenever memory may have become free.
     freed: Condvar,
     /// True if a thread or client waits for the buffers in `ended`.
-    hungry: AtomicBool,
+    is_awaited: AtomicBool,
     keeper_bell: Doorbell,
     stopping: AtomicBool,
     clock: Arc<dyn Clock>,
@@ -218,7 +218,7 @@ impl Memory {
                 config.give_back_within,
             )),
             freed: Condvar::new(),
-            hungry: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             keeper_bell: Doorbell::new().map_err(host)?,
             stopping: AtomicBool::new(false),
             mapping,
@@ -263,7 +263,7 @@ impl Memory {
     pub fn free(&self) -> Bytes {
         let mut ledger = self.0.inner.lock();
         self.0.inner.reap(&mut ledger);
-        self.0.inner.tell(&mut ledger);
+        self.0.inner.wake_waiters(&mut ledger);
         ledger.free()
     }
 
@@ -327,8 +327,8 @@ impl Inner {
     }
 
     /// Wakes the threads that a change of the ledger concerns. To be called before the lock is released.
-    fn tell(&self, ledger: &mut Ledger) {
-        if ledger.take_news() && self.hungry.load(Ordering::Relaxed) {
+    fn wake_waiters(&self, ledger: &mut Ledger) {
+        if ledger.take_wakeup() && self.is_awaited.load(Ordering::Relaxed) {
             self.freed.notify_all();
         }
         if ledger.take_new_deadline() {
@@ -342,14 +342,14 @@ impl Inner {
         mut ledger: MutexGuard<'a, Ledger>,
         until: Option<Time>,
     ) -> MutexGuard<'a, Ledger> {
-        self.hungry.store(true, Ordering::Relaxed);
+        self.is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // A use that ended before the flag was visible woke nobody.
         if !self.ended.is_empty() {
             self.reap(&mut ledger);
             return ledger;
         }
-        self.tell(&mut ledger);
+        self.wake_waiters(&mut ledger);
         match until {
             None => self
                 .freed
@@ -372,8 +372,9 @@ impl Inner {
         let next = ledger.advance(self.clock.now(), &self.slots);
         // The caller is the keeper, which gets the next deadline as the result.
         ledger.take_new_deadline();
-        self.tell(&mut ledger);
-        self.hungry.store(ledger.is_hungry(), Ordering::Relaxed);
+        self.wake_waiters(&mut ledger);
+        self.is_awaited
+            .store(ledger.has_waiters(), Ordering::Relaxed);
         next
     }
 
@@ -382,7 +383,7 @@ impl Inner {
             self.keeper_bell.arm();
             let next = self.tick();
             fence(Ordering::SeqCst);
-            let waited_for = self.hungry.load(Ordering::Relaxed) && !self.ended.is_empty();
+            let waited_for = self.is_awaited.load(Ordering::Relaxed) && !self.ended.is_empty();
             if !waited_for {
                 self.keeper_bell.event().wait(next);
             }
@@ -396,7 +397,7 @@ impl Inner {
             // `end` returns true once per buffer, so the slot is pushed only once.
             self.ended.push(slot);
             fence(Ordering::SeqCst);
-            if self.hungry.load(Ordering::Relaxed) {
+            if self.is_awaited.load(Ordering::Relaxed) {
                 self.keeper_bell.ring();
             }
         }

@@ -29,7 +29,7 @@ pub enum IoError {
     Disk(#[from] DiskError),
     /// A write that it was ordered after failed.
     #[error("a write that it was to come after failed")]
-    Forerunner,
+    PredecessorFailed,
     /// The disk exceeded the give-up limit; it accepts nothing until it answers.
     #[error("the disk did not answer in time")]
     Stalled,

@@ -54,13 +54,13 @@ use crate::rt::{self, Denied, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
-pub use request::{Io, Reason, Rejected};
+pub use request::{Io, RejectReason, Rejected};
 pub use run::HELP_BYTES_MAX;
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 
 use inbox::Inbox;
-use request::Shape;
+use request::DiskLimits;
 use run::Runner;
 use slots::Slots;
 
@@ -159,7 +159,7 @@ enum Control {
 /// State that submitters and the dispatcher share.
 struct Shared {
     name: String,
-    shape: Shape,
+    limits: DiskLimits,
     /// See [`Disk::completes_at_once`].
     at_once: bool,
     slots: Arc<Slots>,
@@ -222,13 +222,13 @@ impl Dispatcher {
             patience,
         } = config;
         let slots = Arc::new(Slots::new(places));
-        let shape = Shape {
+        let limits = DiskLimits {
             capacity: disk.capacity(),
             block: (u64::from(disk.block_bytes()) / SECTOR_BYTES).max(1),
         };
         let shared = Arc::new(Shared {
             name,
-            shape,
+            limits,
             at_once: disk.completes_at_once(),
             inbox: Inbox::new(places.total()),
             // Control calls may allocate: no request passes through this mailbox.

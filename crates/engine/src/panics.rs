@@ -15,15 +15,15 @@ thread_local! {
 }
 
 /// Restores the thread's mark when dropped, also by a panic.
-struct Mark(bool);
+struct SurvivalMark(bool);
 
-impl Mark {
+impl SurvivalMark {
     fn set(is_survived: bool) -> Self {
         Self(IS_SURVIVED.replace(is_survived))
     }
 }
 
-impl Drop for Mark {
+impl Drop for SurvivalMark {
     fn drop(&mut self) {
         IS_SURVIVED.set(self.0);
     }
@@ -35,7 +35,7 @@ impl Drop for Mark {
 /// When it panicked.
 pub fn survive<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        let _mark = Mark::set(true);
+        let _mark = SurvivalMark::set(true);
         work()
     }))
 }
@@ -44,7 +44,7 @@ pub fn survive<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 pub async fn surviving<F: Future>(task: F) -> F::Output {
     let mut task = pin!(task);
     std::future::poll_fn(move |context| -> Poll<F::Output> {
-        let _mark = Mark::set(true);
+        let _mark = SurvivalMark::set(true);
         task.as_mut().poll(context)
     })
     .await
@@ -53,7 +53,7 @@ pub async fn surviving<F: Future>(task: F) -> F::Output {
 /// Runs work that others rely on, on a borrowing thread. Its panic is caught here, but still ends the process.
 pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        let _mark = Mark::set(false);
+        let _mark = SurvivalMark::set(false);
         work()
     }))
 }
@@ -62,7 +62,7 @@ pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 /// process.
 #[must_use]
 pub(crate) fn vital() -> impl Drop {
-    Mark::set(false)
+    SurvivalMark::set(false)
 }
 
 /// True if a panic of this thread at this point would be survived.

@@ -12,11 +12,11 @@ mod close;
 pub(crate) mod control;
 mod learned;
 mod marks;
-mod notices;
 pub(crate) mod open;
 mod placement;
 mod proposal;
 mod start;
+mod warnings;
 
 pub use crate::dispatcher::Patience;
 pub use crate::state::error::PoolError;

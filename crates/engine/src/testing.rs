@@ -7,9 +7,9 @@ pub use watch::Watch;
 use crate::handoff::Mailbox;
 
 /// A mailbox like that of a disk's thread, with this number of places.
-pub struct Letters(Mailbox<u64>);
+pub struct MailboxProbe(Mailbox<u64>);
 
-impl Letters {
+impl MailboxProbe {
     /// An empty mailbox.
     pub fn new(places: u32) -> Self {
         Self(Mailbox::new(places))

@@ -35,7 +35,7 @@ use crate::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
 use crate::event::EventFd;
 use crate::rt::Denied;
 
-use open::{Opened, Way};
+use open::{OpenDisk, TransferMode};
 use ring::{Ring, Transfer};
 
 /// The most I/O vectors of one system call (UIO_MAXIOV).
@@ -49,11 +49,11 @@ const CLOSE_WITHIN: Nanos = Nanos::from_secs(5);
 
 /// A block device or a file.
 pub struct UringDisk {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDisk>,
     region: Region,
     ring: Option<Ring>,
     /// By the index that the ring knows a transfer by. Never grows, so entries do not move.
-    places: Vec<Place>,
+    places: Vec<TransferState>,
     free: Vec<usize>,
     /// Completed transfers that have not been returned.
     ready: Vec<Done>,
@@ -61,7 +61,7 @@ pub struct UringDisk {
 
 /// The state of one transfer.
 #[derive(Default)]
-struct Place {
+struct TransferState {
     io: Option<DiskIo>,
     /// Bytes transferred so far.
     moved: usize,
@@ -72,7 +72,7 @@ struct Place {
 // SAFETY: the entries of `iovecs` point into the mapping, which the segments in `io` pin; they are only
 // passed to the kernel.
 #[allow(unsafe_code)]
-unsafe impl Send for Place {}
+unsafe impl Send for TransferState {}
 
 impl UringDisk {
     /// Opens a block device or file exclusively, with room for `places` (at least one) transfers at a time,
@@ -99,7 +99,7 @@ impl UringDisk {
             opened: Arc::new(open::open(path, wanted)?),
             region: memory.region(),
             ring: None,
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..places).map(|_| TransferState::default()).collect(),
             free: (0..places).rev().collect(),
             ready: Vec::with_capacity(places),
         })
@@ -114,7 +114,7 @@ impl UringDisk {
     /// True for a file on a file system in memory.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        self.opened.way == Way::Inline
+        self.opened.mode == TransferMode::Inline
     }
 
     fn fits(&self, io: &DiskIo) -> bool {
@@ -181,8 +181,8 @@ impl UringDisk {
         let woken = ring.reap(|index, result| {
             let index = index as usize;
             match places[index].settle(result) {
-                Settled::Again => again.push(index),
-                Settled::Ended { tag, result } => {
+                CallOutcome::Continue => again.push(index),
+                CallOutcome::Ended { tag, result } => {
                     free.push(index);
                     ready.push(Done {
                         tag,
@@ -204,17 +204,17 @@ impl UringDisk {
     }
 }
 
-enum Settled {
-    Again,
+enum CallOutcome {
+    Continue,
     Ended {
         tag: u64,
         result: Result<(), DiskError>,
     },
 }
 
-impl Place {
+impl TransferState {
     /// Takes in the result of a system call for this transfer.
-    fn settle(&mut self, result: i32) -> Settled {
+    fn settle(&mut self, result: i32) -> CallOutcome {
         let io = self
             .io
             .as_ref()
@@ -223,7 +223,7 @@ impl Place {
             _ if result == -libc::EINTR || result == -libc::EAGAIN => {
                 self.retries += 1;
                 if self.retries <= RETRIES_MAX {
-                    return Settled::Again;
+                    return CallOutcome::Continue;
                 }
                 Some(-result)
             }
@@ -232,13 +232,13 @@ impl Place {
             1.. => {
                 self.moved += result as usize;
                 if self.moved < io.segments.size() {
-                    return Settled::Again;
+                    return CallOutcome::Continue;
                 }
                 None
             }
             _ => Some(-result),
         };
-        let ended = Settled::Ended {
+        let ended = CallOutcome::Ended {
             tag: io.tag,
             result: failed.map_or(Ok(()), |errno| Err(failure(io, errno))),
         };
@@ -310,7 +310,7 @@ impl Disk for UringDisk {
         if self.ring.is_none() {
             return Err(DiskError::Gone { errno: libc::EBADF });
         }
-        if self.opened.way == Way::Inline {
+        if self.opened.mode == TransferMode::Inline {
             self.inline(io);
             return Ok(());
         }
@@ -325,7 +325,7 @@ impl Disk for UringDisk {
     }
 
     fn completes_at_once(&self) -> bool {
-        self.opened.way == Way::Inline
+        self.opened.mode == TransferMode::Inline
     }
 
     fn ready_at(&self) -> Option<Time> {
@@ -338,7 +338,7 @@ impl Disk for UringDisk {
         if self.ready.is_empty() {
             ring.enter(until, wake)?;
             self.reap();
-        } else if self.opened.way == Way::Ring {
+        } else if self.opened.mode == TransferMode::Ring {
             ring.poll()?;
             self.reap();
         }
@@ -347,7 +347,7 @@ impl Disk for UringDisk {
     }
 }
 
-impl HostSync for Opened {
+impl HostSync for OpenDisk {
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.file)?)
     }

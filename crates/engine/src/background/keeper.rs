@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::state::pool::core::PoolCore;
-use crate::state::pool::keeper::{Due, Keeper, Timer};
+use crate::state::pool::keeper::{Keeper, KeeperTask, Timer};
 use crate::state::stream::core::{StreamCore, last_deadline};
 
 impl Keeper {
@@ -15,8 +15,8 @@ impl Keeper {
         let keep = move || {
             while let Some(due) = pool.keeper.next() {
                 match due {
-                    Due::Close(stream) => give_up(&pool, &stream),
-                    Due::Timer(timer) => expire(&pool, &timer),
+                    KeeperTask::Close(stream) => give_up(&pool, &stream),
+                    KeeperTask::Timer(timer) => expire(&pool, &timer),
                 }
             }
         };
@@ -31,11 +31,11 @@ fn expire(pool: &PoolCore, timer: &Timer) {
                 end_span(pool, &stream);
             }
         }
-        Timer::Freed => {
+        Timer::ShareFreed => {
             let now = clock::now();
             let mut admission = pool.admission.lock();
             admission.prune(now);
-            admission.tell_delta_l(&pool.io.disks, now);
+            admission.publish_delta_l(&pool.io.disks, now);
         }
     }
 }
@@ -69,7 +69,7 @@ fn give_up(pool: &PoolCore, stream: &StreamCore) {
         free_from = free_from.max(free);
     }
     admission.streams.remove(&stream.key);
-    admission.tell_delta_l(&pool.io.disks, clock::now());
+    admission.publish_delta_l(&pool.io.disks, clock::now());
     drop(admission);
     pool.keeper.forget_span(stream);
     pool.keeper.freed_at(free_from);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sched::units::Sector;
 use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
-use super::raw::{Undone, Unperformed};
+use super::raw::{FailedStep, StepError};
 use crate::panics;
 use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
@@ -53,21 +53,21 @@ impl Meta {
                 pool.meta_watch.resume();
                 Ok(committed)
             }
-            Err(Undone { at, why }) => Err(self.undone(pool, transaction, from + at, why)),
+            Err(FailedStep { at, why }) => Err(self.fail_step(pool, transaction, from + at, why)),
         }
     }
 
     /// Handles the failure of the step `at` of a transaction.
-    fn undone(
+    fn fail_step(
         &mut self,
         pool: &PoolCore,
         transaction: Transaction,
         at: usize,
-        why: Unperformed,
+        why: StepError,
     ) -> PoolError {
         let failure = match why {
-            Unperformed::Io(failure) => failure,
-            Unperformed::TakenOver { what, .. } => {
+            StepError::Io(failure) => failure,
+            StepError::TakenOver { what, .. } => {
                 self.lose(pool, transaction);
                 return pool.lose(&what);
             }
@@ -127,11 +127,11 @@ impl Meta {
         let expected = self.still_expected(&transaction, at);
         let done = match self.perform(pool, &expected) {
             Ok(()) => self.carry_out_from(pool, transaction, at).map(drop),
-            Err(Unperformed::Io(_)) => {
+            Err(StepError::Io(_)) => {
                 self.pending = Some((transaction, at));
                 return Err(frozen.refusal());
             }
-            Err(taken) => Err(self.undone(pool, transaction, at, taken)),
+            Err(taken) => Err(self.fail_step(pool, transaction, at, taken)),
         };
         done.map_err(|_| match (pool.still_ours(), pool.meta_watch.frozen()) {
             (Err(taken), _) => taken,
@@ -197,9 +197,9 @@ impl Meta {
     }
 
     /// Performs steps that belong to no transaction.
-    pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
+    pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), StepError> {
         let done = self.raw.perform(&pool.io.disks, steps);
-        done.map_err(|undone| undone.why)
+        done.map_err(|fail_step| fail_step.why)
     }
 
     /// Writes a checkpoint, so that the next opening has nothing to replay, and a new generation, so that older

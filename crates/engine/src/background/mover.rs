@@ -89,7 +89,7 @@ struct Mover<'a> {
 }
 
 /// The result of an attempt to begin.
-enum Begin {
+enum BeginResult {
     Begun(Move),
     /// The volume has shrunk, and the extent does not exist any more.
     Gone,
@@ -98,7 +98,7 @@ enum Begin {
 }
 
 /// The result of an attempt to switch.
-enum Switch {
+enum SwitchResult {
     Done,
     /// Chunks are left to copy, or a write is under way.
     NotYet(Move),
@@ -108,11 +108,11 @@ impl Mover<'_> {
     fn run(&self, placement: &Placement, go_on: &mut dyn FnMut() -> bool) -> Result<(), PoolError> {
         let moved = loop {
             match self.begin(placement)? {
-                Begin::Begun(moved) => break moved,
-                Begin::Gone => return Ok(()),
+                BeginResult::Begun(moved) => break moved,
+                BeginResult::Gone => return Ok(()),
                 // The extent has just been moved, and a read from before that is still under way.
-                Begin::StillRead if go_on() => std::thread::sleep(LOOK_AGAIN),
-                Begin::StillRead => return Err(PoolError::Stopped),
+                BeginResult::StillRead if go_on() => std::thread::sleep(LOOK_AGAIN),
+                BeginResult::StillRead => return Err(PoolError::Stopped),
             }
         };
         let result = self.copy_and_switch(moved, go_on);
@@ -122,7 +122,7 @@ impl Mover<'_> {
     }
 
     /// Reserves the new place.
-    fn begin(&self, placement: &Placement) -> Result<Begin, PoolError> {
+    fn begin(&self, placement: &Placement) -> Result<BeginResult, PoolError> {
         let mut meta = self.pool.meta.lock();
         meta.go_on(self.pool)?;
         // If another server has opened the pool, places that are free here may be in use there.
@@ -130,8 +130,8 @@ impl Mover<'_> {
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
         let moved = match begun {
             Ok(moved) => moved,
-            Err(VolumeError::NoSuchExtent { .. }) => return Ok(Begin::Gone),
-            Err(VolumeError::StillRead { .. }) => return Ok(Begin::StillRead),
+            Err(VolumeError::NoSuchExtent { .. }) => return Ok(BeginResult::Gone),
+            Err(VolumeError::StillRead { .. }) => return Ok(BeginResult::StillRead),
             Err(error) => return Err(PoolError::from_plan(error, self.pool.io.extent_bytes())),
         };
         let allowed = self.allowed(&self.pool.admission.lock(), &moved);
@@ -139,7 +139,7 @@ impl Mover<'_> {
             meta.state.cancel_move(moved);
             return Err(error);
         }
-        Ok(Begin::Begun(moved))
+        Ok(BeginResult::Begun(moved))
     }
 
     /// Checks that the reservations that include the extent allow the move.
@@ -206,8 +206,8 @@ impl Mover<'_> {
                 return Err(failure.into());
             }
             match self.switch(moved)? {
-                Switch::Done => return Ok(()),
-                Switch::NotYet(back) => moved = back,
+                SwitchResult::Done => return Ok(()),
+                SwitchResult::NotYet(back) => moved = back,
             }
             self.volume.retry(&self.pool.worker);
         }
@@ -231,7 +231,7 @@ impl Mover<'_> {
     }
 
     /// Switches and commits if the extent is idle at this moment.
-    fn switch(&self, moved: Move) -> Result<Switch, PoolError> {
+    fn switch(&self, moved: Move) -> Result<SwitchResult, PoolError> {
         let mut meta = self.pool.meta.lock();
         if let Err(frozen) = meta.go_on(self.pool) {
             meta.state.cancel_move(moved);
@@ -246,7 +246,7 @@ impl Mover<'_> {
         moved.freeze();
         if moved.writers() > 0 || moved.is_touched() {
             moved.thaw();
-            return Ok(Switch::NotYet(moved));
+            return Ok(SwitchResult::NotYet(moved));
         }
         let finished = meta.state.finish_move(moved);
         drop(admission);
@@ -254,11 +254,11 @@ impl Mover<'_> {
             Ok(transaction) => {
                 self.volume.retry(&self.pool.worker);
                 meta.carry_out(self.pool, transaction)?;
-                Ok(Switch::Done)
+                Ok(SwitchResult::Done)
             }
             Err((moved, VolumeError::MoveUnfinished(_))) => {
                 moved.thaw();
-                Ok(Switch::NotYet(moved))
+                Ok(SwitchResult::NotYet(moved))
             }
             Err((moved, error)) => {
                 meta.state.cancel_move(moved);

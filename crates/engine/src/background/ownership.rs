@@ -2,7 +2,7 @@
 
 use volume::Step;
 
-use super::raw::Unperformed;
+use super::raw::StepError;
 use crate::state::error::PoolError;
 use crate::state::pool::core::PoolCore;
 use crate::state::pool::meta::Meta;
@@ -42,8 +42,8 @@ impl Meta {
         pool.still_ours()?;
         let steps: [Step; 1] = [self.state.expectation()];
         self.perform(pool, &steps).map_err(|failure| match failure {
-            Unperformed::Io(failure) => PoolError::Io(failure),
-            Unperformed::TakenOver { what, .. } => pool.lose(&what),
+            StepError::Io(failure) => PoolError::Io(failure),
+            StepError::TakenOver { what, .. } => pool.lose(&what),
         })
     }
 }

@@ -6,7 +6,7 @@ mod steps;
 use sched::request::{Class, Op as Direction, Order, Urgency};
 use sched::units::{SECTOR_BYTES, Sector, SectorCount};
 
-pub(crate) use steps::{Undone, Unperformed, sync_all};
+pub(crate) use steps::{FailedStep, StepError, sync_all};
 
 use crate::buffer::{Buffer, BufferError, Memory, MemoryError};
 use crate::completion::CompletionQueue;
@@ -57,7 +57,7 @@ pub(crate) struct RawWrite<'a> {
 }
 
 /// A request in flight.
-struct Flight {
+struct RequestInFlight {
     disk: usize,
     start: Sector,
     count: SectorCount,
@@ -101,7 +101,7 @@ impl RawIo {
         disks: &[DiskCore],
         writes: &[RawWrite<'_>],
     ) -> Result<(), IoFailure> {
-        let mut window = Window::new(self, disks);
+        let mut window = RequestWindow::new(self, disks);
         for write in writes {
             let mut at = write.start;
             for piece in write.data.chunks(self.piece_bytes) {
@@ -111,7 +111,7 @@ impl RawIo {
                 buffer
                     .with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))
                     .map_err(memory_failure)?;
-                let flight = Flight {
+                let flight = RequestInFlight {
                     disk: write.disk,
                     start: at,
                     count: SectorCount(piece.len() as u64 / SECTOR_BYTES),
@@ -189,28 +189,28 @@ impl RawIo {
         direction: Direction,
         buffer: Buffer,
     ) -> Result<Buffer, IoFailure> {
-        let flight = Flight {
+        let flight = RequestInFlight {
             disk,
             start,
             count,
             direction,
             buffer,
         };
-        let mut window = Window::new(self, disks);
+        let mut window = RequestWindow::new(self, disks);
         window.issue(flight)?;
         window.last()
     }
 }
 
 /// Requests of one caller in flight, at most [`WINDOW`].
-struct Window<'a> {
+struct RequestWindow<'a> {
     raw: &'a RawIo,
     disks: &'a [DiskCore],
-    flights: [Option<Flight>; WINDOW],
+    flights: [Option<RequestInFlight>; WINDOW],
     failure: Option<IoFailure>,
 }
 
-impl<'a> Window<'a> {
+impl<'a> RequestWindow<'a> {
     fn new(raw: &'a RawIo, disks: &'a [DiskCore]) -> Self {
         Self {
             raw,
@@ -230,7 +230,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
+    fn issue(&mut self, flight: RequestInFlight) -> Result<(), IoFailure> {
         let free = self.make_room();
         if let Some(failure) = self.failure.take() {
             self.drain();

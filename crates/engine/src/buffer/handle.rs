@@ -73,7 +73,7 @@ impl Memory {
         let until = inner.clock.now() + inner.give_back_within + inner.give_back_within;
         while !ledger.is_ready(id) {
             if self.0.keeper.is_none() || inner.clock.now() >= until {
-                let error = ledger.why_not_ready(id);
+                let error = ledger.not_ready_reason(id);
                 drop(ledger);
                 return Err(error);
             }
@@ -118,12 +118,12 @@ impl Account {
         let mut attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
         if matches!(attempt, Err(Refusal::NotNow)) {
             // Buffers that end from here on are seen by the keeper; those that ended before are reaped here.
-            inner.hungry.store(true, Ordering::Relaxed);
+            inner.is_awaited.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             inner.reap(&mut ledger);
             attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
         }
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
         drop(ledger);
         self.finish(size, attempt)
     }
@@ -171,7 +171,7 @@ impl Account {
             ledger = inner.sleep(ledger, until);
         };
         ledger.wait_for(inner.clock.now(), self.id(), count, false, &inner.slots);
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
         drop(ledger);
         self.finish(size, attempt)
     }
@@ -179,7 +179,7 @@ impl Account {
     fn finish(
         &self,
         size: usize,
-        attempt: Result<super::ledger::Placed, Refusal>,
+        attempt: Result<super::ledger::Allocation, Refusal>,
     ) -> Result<Buffer, MemoryError> {
         let placed = attempt.map_err(|refusal| match refusal {
             Refusal::NotNow => MemoryError::NotNow,
@@ -231,7 +231,7 @@ impl Drop for AccountInner {
         let mut ledger = inner.lock();
         inner.reap(&mut ledger);
         ledger.close(inner.clock.now(), self.id, &inner.slots);
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
     }
 }
 
@@ -256,20 +256,20 @@ impl PartialEq for Buffer {
 }
 
 /// A use of a buffer by the processor. Ends when dropped, also by a panic.
-struct Guard<'a> {
+struct UseGuard<'a> {
     inner: &'a Inner,
     slot: u32,
     how: Use,
 }
 
-impl<'a> Guard<'a> {
+impl<'a> UseGuard<'a> {
     fn begin(inner: &'a Inner, slot: u32, how: Use) -> Result<Self, BufferError> {
         inner.slots[slot as usize].begin(how)?;
         Ok(Self { inner, slot, how })
     }
 }
 
-impl Drop for Guard<'_> {
+impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
         self.inner.end_use(self.slot, self.how);
     }
@@ -308,7 +308,7 @@ impl Buffer {
     #[allow(unsafe_code)]
     pub fn with<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> Result<R, BufferError> {
         let inner = self.account.inner();
-        let _guard = Guard::begin(inner, self.slot, Use::Read)?;
+        let _guard = UseGuard::begin(inner, self.slot, Use::Read)?;
         // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While the guard
         // lives, the slot excludes writes and keeps the pages allocated.
         let bytes = unsafe { std::slice::from_raw_parts(inner.mapping.at(self.offset), self.size) };
@@ -322,7 +322,7 @@ impl Buffer {
     #[allow(unsafe_code)]
     pub fn with_mut<R>(&mut self, writer: impl FnOnce(&mut [u8]) -> R) -> Result<R, BufferError> {
         let inner = self.account.inner();
-        let _guard = Guard::begin(inner, self.slot, Use::Exclusive)?;
+        let _guard = UseGuard::begin(inner, self.slot, Use::Exclusive)?;
         // SAFETY: as in `with`; while the guard lives, the slot excludes all other uses of the bytes.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(inner.mapping.at(self.offset), self.size) };
@@ -334,13 +334,13 @@ impl Buffer {
     ///
     /// # Errors
     /// When it has been revoked, another use is under way, or it has 4 GiB or more.
-    pub fn fill(self) -> Result<Filling, BufferError> {
+    pub fn fill(self) -> Result<FillingBuffer, BufferError> {
         if u32::try_from(self.size).is_err() {
             return Err(BufferError::Range);
         }
         self.inner().slots[self.slot as usize].begin(Use::Exclusive)?;
-        Ok(Filling {
-            guard: Exclusive {
+        Ok(FillingBuffer {
+            guard: ExclusiveUse {
                 inner: Arc::clone(self.inner()),
                 slot: self.slot,
                 is_over: false,
@@ -375,14 +375,14 @@ impl Buffer {
 
 /// The processor's exclusive use of a buffer while it is being filled.
 #[derive(Debug)]
-struct Exclusive {
+struct ExclusiveUse {
     inner: Arc<Inner>,
     slot: u32,
     /// The use has been turned into another kind.
     is_over: bool,
 }
 
-impl Drop for Exclusive {
+impl Drop for ExclusiveUse {
     fn drop(&mut self) {
         if !self.is_over {
             self.inner.end_use(self.slot, Use::Exclusive);
@@ -392,13 +392,13 @@ impl Drop for Exclusive {
 
 /// A buffer that is being filled by the processor. Its memory stays until this, or the result, is dropped.
 #[derive(Debug)]
-pub struct Filling {
+pub struct FillingBuffer {
     /// Declared first, so that the use ends before the buffer is dropped.
-    guard: Exclusive,
+    guard: ExclusiveUse,
     buffer: Buffer,
 }
 
-impl Filling {
+impl FillingBuffer {
     /// True if it has been revoked, or will be. The holder should finish soon.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {
@@ -422,7 +422,7 @@ impl Filling {
     }
 }
 
-impl std::ops::Deref for Filling {
+impl std::ops::Deref for FillingBuffer {
     type Target = [u8];
 
     #[allow(unsafe_code)]
@@ -434,7 +434,7 @@ impl std::ops::Deref for Filling {
     }
 }
 
-impl std::ops::DerefMut for Filling {
+impl std::ops::DerefMut for FillingBuffer {
     #[allow(unsafe_code)]
     fn deref_mut(&mut self) -> &mut [u8] {
         let at = self.guard.inner.mapping.at(self.buffer.offset);
@@ -449,6 +449,6 @@ impl Drop for Buffer {
         let mut ledger = inner.lock();
         inner.reap(&mut ledger);
         ledger.drop_handle(inner.clock.now(), self.slot, &inner.slots);
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
     }
 }

@@ -37,11 +37,11 @@ use super::mapping::PAGE_BYTES;
 use super::slot::Slot;
 use super::{AccountId, MemoryError, MemoryUsage};
 use crate::event::EventFd;
-use record::{Entry, Part, Record};
+use record::{AccountPart, AccountRecord, BufferRecord};
 
 /// Pages that have become a buffer.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Allocation {
     pub(crate) slot: u32,
     pub(crate) pages: Range<u32>,
     /// True if they contain another account's data.
@@ -62,12 +62,12 @@ pub(crate) struct Ledger {
     page_count: u32,
     /// The last owner of each page; account ids begin at 1.
     owners: Vec<u32>,
-    entries: Vec<Entry>,
+    entries: Vec<BufferRecord>,
     vacant: Vec<u32>,
-    accounts: HashMap<AccountId, Record>,
+    accounts: HashMap<AccountId, AccountRecord>,
     next_account: u32,
-    /// Since the last call of `take_news`: a waiting thread may be served now.
-    news: bool,
+    /// Since the last call of `take_wakeup`: a waiting thread may be served now.
+    may_serve_waiters: bool,
     /// Since the last call of `take_new_deadline`: an account was asked to give back, with a new deadline.
     new_deadline: bool,
     /// True if an account may have been refused memory that it still lacks.
@@ -75,9 +75,9 @@ pub(crate) struct Ledger {
     /// True if an account may have been refused a buffer for lack of a slot.
     any_lacks_slot: bool,
     /// Entries with a reprieve; some of them may have lost it.
-    spared: Vec<u32>,
+    reprieved: Vec<u32>,
     /// Duration of a reprieve after the transfer that fills the buffer.
-    respite: Nanos,
+    reprieve_duration: Nanos,
 }
 
 fn bytes_of(pages: u32) -> Bytes {
@@ -91,15 +91,15 @@ fn pages_of(bytes: Bytes) -> u32 {
 
 impl Ledger {
     pub(crate) fn new(page_count: u32, slot_count: u32, reserve: Bytes, grace: Nanos) -> Self {
-        let vacant_entry = Entry {
+        let vacant_entry = BufferRecord {
             pages: 0..0,
             account: AccountId(0),
-            part: Part::Fixed,
+            part: AccountPart::Fixed,
             vacant: true,
             dropped: false,
             revoked: false,
             pinned: false,
-            spared: None,
+            reprieve: None,
             returned: true,
         };
         Self {
@@ -111,12 +111,12 @@ impl Ledger {
             vacant: (0..slot_count).rev().collect(),
             accounts: HashMap::new(),
             next_account: 1,
-            news: false,
+            may_serve_waiters: false,
             new_deadline: false,
             any_missed: false,
             any_lacks_slot: false,
-            spared: Vec::new(),
-            respite: Nanos(grace.0 / 2),
+            reprieved: Vec::new(),
+            reprieve_duration: Nanos(grace.0 / 2),
         }
     }
 
@@ -142,7 +142,7 @@ impl Ledger {
                 other => MemoryError::Policy(other.to_string()),
             })?;
         self.next_account += 1;
-        let record = Record {
+        let record = AccountRecord {
             name: name.to_owned(),
             event,
             fixed: Holes::new(0..0),
@@ -175,7 +175,7 @@ impl Ledger {
     }
 
     /// The reason why the fixed part of an account is not allocated yet.
-    pub(crate) fn why_not_ready(&self, id: AccountId) -> MemoryError {
+    pub(crate) fn not_ready_reason(&self, id: AccountId) -> MemoryError {
         match self.accounts.get(&id) {
             // Enough pages are free, so nobody is asked to give back; they are only too fragmented.
             Some(record)
@@ -205,7 +205,7 @@ impl Ledger {
         }
         self.forget_if_over(id);
         self.settle(now, slots);
-        self.tell_who_lacks_pages();
+        self.wake_accounts_lacking_pages();
     }
 
     /// The holder of a buffer drops it.
@@ -233,11 +233,11 @@ impl Ledger {
         let entry = &mut self.entries[index as usize];
         debug_assert!(!entry.returned && !entry.vacant, "pages handed back twice");
         entry.returned = true;
-        self.news = true;
-        entry.spared = None;
+        self.may_serve_waiters = true;
+        entry.reprieve = None;
         let was_pinned = std::mem::take(&mut entry.pinned);
         // Revoked pages do not belong to the account any more.
-        let is_theirs = entry.part == Part::Variable && !entry.revoked;
+        let is_theirs = entry.part == AccountPart::Variable && !entry.revoked;
         let (id, part, pages) = (entry.account, entry.part, entry.pages.clone());
         let count = pages.len() as u32;
         self.put_pages(id, part, pages);
@@ -249,7 +249,7 @@ impl Ledger {
             if is_theirs {
                 record.used -= count;
             }
-            record.tell_starved();
+            record.wake_refused();
             if was_pinned && record.pinned == 0 {
                 // The request for these pages has ended.
                 record.event.signal();
@@ -259,11 +259,11 @@ impl Ledger {
             self.give_back(now, id, count);
         }
         self.forget_if_over(id);
-        self.tell_who_lacks_pages();
+        self.wake_accounts_lacking_pages();
     }
 
     /// Wakes accounts whose refused allocation is covered by their grant, but for which pages were missing.
-    fn tell_who_lacks_pages(&mut self) {
+    fn wake_accounts_lacking_pages(&mut self) {
         if !self.any_missed {
             return;
         }
@@ -290,7 +290,7 @@ impl Ledger {
         if !std::mem::take(&mut self.any_lacks_slot) {
             return;
         }
-        self.news = true;
+        self.may_serve_waiters = true;
         for record in self.accounts.values_mut() {
             if std::mem::take(&mut record.lacks_slot) {
                 record.event.signal();
@@ -328,13 +328,13 @@ impl Ledger {
             for region in record.regions {
                 self.holes.give(region);
             }
-            self.news = true;
+            self.may_serve_waiters = true;
         }
     }
 
     /// True if a waiting thread may be served, since the last call.
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    pub(crate) fn take_wakeup(&mut self) -> bool {
+        std::mem::take(&mut self.may_serve_waiters)
     }
 
     /// True if there is a new deadline, since the last call.
@@ -353,7 +353,7 @@ impl Ledger {
     }
 
     /// True if an account waits for memory or for pages.
-    pub(crate) fn is_hungry(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.accounts.values().any(|record| {
             record.waiting > 0
                 || record.missed > 0

@@ -43,16 +43,16 @@ pub enum Place<'a> {
 }
 
 /// A buffer that is being received into.
-struct Filling<'a>(&'a Buffer);
+struct FillGuard<'a>(&'a Buffer);
 
-impl<'a> Filling<'a> {
+impl<'a> FillGuard<'a> {
     fn begin(buffer: &'a Buffer) -> Result<Self, BufferError> {
         buffer.inner().slots[buffer.slot() as usize].begin(Use::Fill)?;
         Ok(Self(buffer))
     }
 }
 
-impl Drop for Filling<'_> {
+impl Drop for FillGuard<'_> {
     fn drop(&mut self) {
         self.0.inner().end_use(self.0.slot(), Use::Fill);
     }
@@ -69,12 +69,12 @@ impl Drop for Filling<'_> {
 #[allow(unsafe_code)]
 pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<usize> {
     let mut iovecs = Iovecs::new();
-    let mut held: SmallVec<[Filling<'_>; INLINE_IOVECS]> = SmallVec::new();
+    let mut held: SmallVec<[FillGuard<'_>; INLINE_IOVECS]> = SmallVec::new();
     for place in places.iter_mut().take(IOVECS_MAX) {
         match place {
             Place::Buffer(buffer, range) => {
                 assert!(range.start <= range.end && range.end <= buffer.size());
-                held.push(Filling::begin(buffer).map_err(io::Error::other)?);
+                held.push(FillGuard::begin(buffer).map_err(io::Error::other)?);
                 iovecs.push(libc::iovec {
                     iov_base: buffer
                         .inner()

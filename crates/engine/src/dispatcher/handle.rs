@@ -7,7 +7,7 @@ use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, SectorCount, Time};
 
-use super::request::{Io, Reason, Rejected};
+use super::request::{Io, RejectReason, Rejected};
 use super::{Control, ControlError, DispatcherReport, Health, Shared, Stopped};
 
 /// A handle of a dispatcher. Clones refer to the same dispatcher.
@@ -24,7 +24,7 @@ impl DispatcherHandle {
     /// The disk's size.
     #[must_use]
     pub fn capacity(&self) -> SectorCount {
-        self.0.shape.capacity
+        self.0.limits.capacity
     }
 
     /// True if the disk completes a transfer while taking it, so that the submitting thread may carry it out
@@ -51,7 +51,7 @@ impl DispatcherHandle {
     /// Hands over a request, sleeping while every slot of its class is taken.
     ///
     /// # Errors
-    /// The reason for the refusal; never [`Reason::Full`].
+    /// The reason for the refusal; never [`RejectReason::Full`].
     pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
         if let Err(reason) = self.check(&io) {
             return Err(rejected(io, reason));
@@ -59,7 +59,7 @@ impl DispatcherHandle {
         let shared = &*self.0;
         match shared.slots.take_wait(io.class, || shared.is_closed()) {
             Some(id) => Ok(self.put(id, io)),
-            None => Err(rejected(io, Reason::Stopped)),
+            None => Err(rejected(io, RejectReason::Stopped)),
         }
     }
 
@@ -79,10 +79,10 @@ impl DispatcherHandle {
     }
 
     /// Checks that this disk can serve the request and still accepts requests.
-    fn check(&self, io: &Io) -> Result<(), Reason> {
-        io.check(self.0.shape)?;
+    fn check(&self, io: &Io) -> Result<(), RejectReason> {
+        io.check(self.0.limits)?;
         if self.0.is_closed() {
-            return Err(Reason::Stopped);
+            return Err(RejectReason::Stopped);
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl DispatcherHandle {
     }
 }
 
-fn rejected(io: Io, reason: Reason) -> Rejected {
+fn rejected(io: Io, reason: RejectReason) -> Rejected {
     Rejected {
         io: Box::new(io),
         reason,

@@ -32,7 +32,7 @@ pub struct Io {
 
 /// The reason for refusing a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Reason {
+pub enum RejectReason {
     /// Every slot for requests of its class is taken.
     #[error("the disk's queue is full")]
     Full,
@@ -54,7 +54,7 @@ pub struct Rejected {
     /// The request.
     pub io: Box<Io>,
     /// The reason.
-    pub reason: Reason,
+    pub reason: RejectReason,
 }
 
 impl Rejected {
@@ -62,33 +62,33 @@ impl Rejected {
     pub(crate) fn full(io: Io) -> Self {
         Self {
             io: Box::new(io),
-            reason: Reason::Full,
+            reason: RejectReason::Full,
         }
     }
 }
 
 /// The limits of a disk that requests are checked against.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct DiskLimits {
     pub(super) capacity: SectorCount,
     /// Alignment of transfers, in sectors.
     pub(super) block: u64,
 }
 
 impl Io {
-    pub(super) fn check(&self, shape: Shape) -> Result<(), Reason> {
+    pub(super) fn check(&self, limits: DiskLimits) -> Result<(), RejectReason> {
         let end = self.start.checked_add(self.count);
         let sound = !self.count.is_zero()
-            && end.is_some_and(|end| end.0 <= shape.capacity.0)
-            && self.start.0.is_multiple_of(shape.block)
-            && self.count.0.is_multiple_of(shape.block)
+            && end.is_some_and(|end| end.0 <= limits.capacity.0)
+            && self.start.0.is_multiple_of(limits.block)
+            && self.count.0.is_multiple_of(limits.block)
             && self.segments.op() == self.op
             && self.segments.size() as u64 == self.count.bytes().0;
         if !sound {
-            return Err(Reason::Invalid);
+            return Err(RejectReason::Invalid);
         }
         match self.segments.account() {
-            Some(owner) if owner != self.account => Err(Reason::Foreign),
+            Some(owner) if owner != self.account => Err(RejectReason::Foreign),
             _ => Ok(()),
         }
     }

@@ -26,9 +26,9 @@ pub const HELP_BYTES_MAX: u64 = 128 << 10;
 const SINKS_INLINE: usize = 8;
 
 /// Closes the inbox when the thread ends for any reason, so that no submitter waits for ever.
-struct Closing<'a>(&'a Shared);
+struct CloseOnExit<'a>(&'a Shared);
 
-impl Drop for Closing<'_> {
+impl Drop for CloseOnExit<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -44,7 +44,7 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
         sinks: SmallVec::new(),
     });
     // Dropped before the runner, so that nothing arrives while the runner's requests are answered.
-    let _closing = Closing(shared);
+    let _closing = CloseOnExit(shared);
     loop {
         runner.take_in(shared, clock::now());
         let until = runner.act(shared, clock::now());
@@ -79,7 +79,7 @@ impl Runner {
     /// True if threads other than the disk's may run it: no transfer is ever waited for, and there is no
     /// reservation that a thread without priority could delay.
     fn may_be_lent(&self, shared: &Shared) -> bool {
-        shared.at_once && !self.state.has_promises() && !self.state.is_deaf()
+        shared.at_once && !self.state.has_promises() && !self.state.has_wait_failed()
     }
 
     /// Serves submitted requests on a borrower's thread, as far as that is possible without waiting. Returns
@@ -122,7 +122,7 @@ impl Runner {
         for control in shared.control.take_all() {
             // Requests submitted before a cancel or a stop come before it.
             self.take_requests(shared, now);
-            self.obey(now, control);
+            self.handle_control(now, control);
         }
     }
 
@@ -136,7 +136,7 @@ impl Runner {
         bytes
     }
 
-    fn obey(&mut self, now: Time, control: Control) {
+    fn handle_control(&mut self, now: Time, control: Control) {
         // The caller waits for the reply. If it has gone, the reply is dropped.
         fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
             let _ = reply.send(answer);
@@ -234,7 +234,7 @@ impl Runner {
         } else {
             until
         };
-        if shared.at_once || self.state.is_deaf() {
+        if shared.at_once || self.state.has_wait_failed() {
             bell.event().wait(until);
         } else {
             self.wait_for_disk(shared, until);
@@ -244,7 +244,7 @@ impl Runner {
 
     /// Takes completions from the disk without waiting.
     fn poll_disk(&mut self, shared: &Shared) {
-        if !self.state.is_deaf() && (self.disk.has_ready() || !shared.at_once) {
+        if !self.state.has_wait_failed() && (self.disk.has_ready() || !shared.at_once) {
             self.wait_for_disk(shared, Some(Time::ZERO));
         }
     }
@@ -253,7 +253,8 @@ impl Runner {
         let waited = self.disk.wait(until, shared.bell.event(), &mut self.done);
         if let Err(error) = waited {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            self.state.deaf(clock::now(), DiskError::Gone { errno });
+            self.state
+                .wait_failed(clock::now(), DiskError::Gone { errno });
         }
     }
 

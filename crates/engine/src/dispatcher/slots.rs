@@ -61,14 +61,14 @@ struct Share {
     /// Threads that sleep until a slot is vacant, or are about to.
     sleepers: AtomicU32,
     /// The futex word: counts returned slots, and the closing.
-    news: AtomicU32,
+    wake_count: AtomicU32,
 }
 
 impl Share {
     /// Takes a slot, sleeping while there is none. `None` once `closed` returns true.
     fn take_wait(&self, closed: impl Fn() -> bool) -> Option<u32> {
         loop {
-            let news = self.news.load(Ordering::Acquire);
+            let wake_count = self.wake_count.load(Ordering::Acquire);
             if closed() {
                 return None;
             }
@@ -81,7 +81,7 @@ impl Share {
             let found = self.vacant.take();
             if found.is_none() {
                 // Woken, interrupted, or too late to sleep: check again.
-                let _ = futex::wait(&self.news, futex::Flags::PRIVATE, news, None);
+                let _ = futex::wait(&self.wake_count, futex::Flags::PRIVATE, wake_count, None);
             }
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
             if found.is_some() {
@@ -98,9 +98,9 @@ impl Share {
     }
 
     fn wake(&self, threads: u32) {
-        self.news.fetch_add(1, Ordering::Release);
+        self.wake_count.fetch_add(1, Ordering::Release);
         // Fails only for an invalid address.
-        let _ = futex::wake(&self.news, futex::Flags::PRIVATE, threads);
+        let _ = futex::wake(&self.wake_count, futex::Flags::PRIVATE, threads);
     }
 }
 
@@ -135,7 +135,7 @@ impl Slots {
             Share {
                 vacant,
                 sleepers: AtomicU32::new(0),
-                news: AtomicU32::new(0),
+                wake_count: AtomicU32::new(0),
             }
         };
         let shares = [

@@ -147,10 +147,10 @@ pub struct DispatcherState {
     /// Time of the disk's last completion, or of the first issue to an idle disk if that was later.
     progress: Time,
     /// The disk cannot be waited for any more.
-    deaf: bool,
+    wait_failed: bool,
     stopping: bool,
     /// Stopping without draining: the disk is given up as soon as it counts as stalled.
-    hurried: bool,
+    is_hurried: bool,
     /// When the scheduler asked to be called again.
     alarm: Option<Time>,
     /// Time of the first event since the last decision that may change the decision, while the disk has
@@ -205,9 +205,9 @@ impl DispatcherState {
             debt: HostDebt::default(),
             patience,
             progress: Time::ZERO,
-            deaf: false,
+            wait_failed: false,
             stopping: false,
-            hurried: false,
+            is_hurried: false,
             alarm: None,
             decision_due: None,
             last: Time::ZERO,
@@ -273,9 +273,9 @@ impl DispatcherState {
             phase: Phase::Queued,
         });
         self.live += 1;
-        let forerunner = self.is_after_failed(request.op, &request.order);
+        let predecessor_failed = self.is_after_failed(request.op, &request.order);
         let refusal = self.refusal(request.class);
-        if let Some(error) = refusal.or(forerunner.then_some(IoError::Forerunner)) {
+        if let Some(error) = refusal.or(predecessor_failed.then_some(IoError::PredecessorFailed)) {
             self.finish(id, Err(error), now);
             if request.op == Op::Write {
                 self.fail_followers(now, id);
@@ -336,7 +336,7 @@ impl DispatcherState {
         entry.phase = Phase::Queued;
         if piece.finished {
             self.finish(id, Ok(()), at);
-        } else if let Some(error) = self.doomed(id) {
+        } else if let Some(error) = self.rest_failure(id) {
             self.scheduler.cancel(at, id);
             self.finish(id, Err(error), at);
         }

@@ -57,7 +57,7 @@ struct Knobs {
     /// Transfers fail while set: the disk is gone.
     vanished: AtomicBool,
     /// Waiting fails.
-    deaf: AtomicBool,
+    wait_failed: AtomicBool,
     /// Panics in the next submission.
     panics: AtomicBool,
 }
@@ -94,7 +94,7 @@ impl Disk for MemoryDisk {
     }
 
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        if self.knobs.deaf.load(Ordering::SeqCst) {
+        if self.knobs.wait_failed.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if self.held.is_empty() || self.knobs.frozen.load(Ordering::SeqCst) {

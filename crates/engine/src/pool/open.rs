@@ -14,7 +14,7 @@ use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Problem
 use super::Pool;
 use super::marks::mark_of;
 use super::start::{Service, Started, StartedMedium, start};
-use crate::background::raw::{Unperformed, raw_failure};
+use crate::background::raw::{StepError, raw_failure};
 use crate::buffer::Memory;
 use crate::clock;
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
@@ -183,8 +183,8 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     }
     let written = raw.perform(&started.disks, &steps);
     written.map_err(|undone| match undone.why {
-        Unperformed::Io(failure) => PoolError::Io(failure),
-        Unperformed::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
+        StepError::Io(failure) => PoolError::Io(failure),
+        StepError::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
     })?;
     Ok(extent_bytes)
 }
@@ -288,7 +288,9 @@ fn assemble(
     options: &OpenOptions,
 ) -> Result<Arc<PoolCore>, PoolError> {
     let Started {
-        disks, mut notices, ..
+        disks,
+        mut warnings,
+        ..
     } = started;
     let numbered = meta.state.disks();
     let mut given: Vec<Option<DiskCore>> = disks.into_iter().map(Some).collect();
@@ -308,19 +310,19 @@ fn assemble(
         worker.start(&params, move |job| jobs::perform(job, &committer, &keeper))
     };
     let denied = denied.map_err(|error| host("the pool's worker", error))?;
-    notices.add_denied(&denied, "the pool's worker");
-    notices.add_denied(&options.denied, "the server");
+    warnings.add_denied(&denied, "the pool's worker");
+    warnings.add_denied(&options.denied, "the server");
     for refused in memory.refused() {
-        notices.add_refused(refused, "the buffers");
+        warnings.add_refused(refused, "the buffers");
     }
     if !policy.guarantees() {
-        notices.add_of_pool(format!(
+        warnings.add_of_pool(format!(
             "the scheduler {} is for comparison: under it, streams can miss deadlines",
             policy.name()
         ));
     }
     if options.floor == Floor::None {
-        notices.add_of_pool(
+        warnings.add_of_pool(
             "best effort has no floor: where streams fill a disk, file systems on it may wait for ever",
         );
     }
@@ -332,7 +334,7 @@ fn assemble(
         keeper,
         meta,
         policy,
-        warnings: notices.into_warnings(),
+        warnings: warnings.into_warnings(),
     }))
 }
 
@@ -353,7 +355,7 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
             })?;
         admission.floors[index] = Some(params);
     }
-    admission.tell_delta_l(&pool.io.disks, now);
+    admission.publish_delta_l(&pool.io.disks, now);
     Ok(())
 }
 

@@ -40,7 +40,7 @@ const IDS_MAX: usize = 1_024;
 
 /// Accounts beside the client's own whose buffers it may use.
 #[derive(Default)]
-pub(crate) struct MoreAccounts {
+pub(crate) struct ExtraAccounts {
     accounts: Mutex<Vec<Account>>,
     /// Ids of these accounts and of recently removed ones, whose buffers may still be in transfer.
     ids: Mutex<VecDeque<AccountId>>,
@@ -48,7 +48,7 @@ pub(crate) struct MoreAccounts {
     changes: AtomicUsize,
 }
 
-impl MoreAccounts {
+impl ExtraAccounts {
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Acquire)
     }
@@ -72,7 +72,7 @@ impl MoreAccounts {
     }
 
     /// Keeps the first `count` accounts.
-    pub(crate) fn shorten(&self, count: usize) {
+    pub(crate) fn truncate(&self, count: usize) {
         let mut accounts = self.accounts.lock();
         let gone = accounts.len().min(count);
         // An account is closed outside of the lock.
@@ -89,7 +89,7 @@ pub(crate) struct ClientCore {
     pub(crate) io: Arc<IoCore>,
     pub(crate) worker: Arc<Worker>,
     pub(crate) account: Account,
-    pub(crate) more: MoreAccounts,
+    pub(crate) extra_accounts: ExtraAccounts,
     /// Pays for requests that belong to no stream.
     pub(crate) charge: Charge,
     limit: usize,
@@ -117,7 +117,7 @@ impl ClientCore {
             io,
             worker,
             account,
-            more: MoreAccounts::default(),
+            extra_accounts: ExtraAccounts::default(),
             charge,
             limit: limit as usize,
             table: Mutex::default(),
@@ -175,7 +175,7 @@ impl ClientCore {
 
     /// True if the client may use buffers of this account.
     pub(crate) fn may_use(&self, id: AccountId) -> bool {
-        id == self.account.id() || self.more.has(id)
+        id == self.account.id() || self.extra_accounts.has(id)
     }
 
     /// The most requests that may be in flight.
@@ -185,12 +185,12 @@ impl ClientCore {
 
     /// Wakes the thread that sleeps until a completion arrives, although none has. Also keeps it from
     /// falling asleep if it is between its last check and the sleep.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         self.bell.event().signal();
     }
 
     /// Wakes the client if it sleeps, because ops have finished.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         self.bell.ring();
     }
 

@@ -20,7 +20,7 @@ use volume::extent::{InUse, WriteInUse};
 
 use super::charge::Charge;
 use super::client::ClientCore;
-use super::follow::Follow;
+use super::predecessors::DiskPredecessors;
 use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
 use super::volume::VolumeCore;
 use super::worker::{Job, Worker};
@@ -70,7 +70,7 @@ impl Dependent {
         }
         match self {
             Self::Waits(op) => {
-                if op.waited() {
+                if op.wait_ended() {
                     worker.post(Job::Ready(op));
                 }
             }
@@ -84,7 +84,7 @@ impl Dependent {
 }
 
 /// The request that an op carries out.
-pub(crate) struct Active {
+pub(crate) struct ActiveRequest {
     pub(crate) volume: Arc<VolumeCore>,
     pub(crate) kind: VolumeOp,
     pub(crate) offset: u64,
@@ -98,7 +98,7 @@ pub(crate) struct Active {
     /// Requests ordered after this one.
     pub(crate) dependents: Vec<Dependent>,
     /// Its predecessors on its disk, until they are complete.
-    pub(crate) follow: Option<Box<Follow>>,
+    pub(crate) predecessors: Option<Box<DiskPredecessors>>,
     /// Every part has been queued at its disk, under the id that was kept.
     pub(crate) handed_over: bool,
     pub(crate) failure: Option<IoFailure>,
@@ -115,8 +115,8 @@ pub(crate) struct Active {
 pub(crate) struct OpState {
     pub(crate) generation: u32,
     /// A disk is answering, and wakes the client at the end of its batch of answers.
-    telling: bool,
-    pub(crate) active: Option<Active>,
+    wakes_later: bool,
+    pub(crate) active: Option<ActiveRequest>,
 }
 
 /// A volume request in flight. See the [module](self).
@@ -146,7 +146,7 @@ impl Op {
             is_after_failed: AtomicBool::new(false),
             state: Mutex::new(OpState {
                 generation: 0,
-                telling: false,
+                wakes_later: false,
                 active: None,
             }),
             finished: Condvar::new(),
@@ -164,7 +164,7 @@ impl Op {
     }
 
     /// One of the events that it waits for has happened. Returns true if that was the last.
-    pub(crate) fn waited(&self) -> bool {
+    pub(crate) fn wait_ended(&self) -> bool {
         self.waits.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -244,7 +244,7 @@ impl Op {
         }
     }
 
-    fn needs_round(&self, active: &Active) -> bool {
+    fn needs_round(&self, active: &ActiveRequest) -> bool {
         let durable = matches!(
             active.kind,
             VolumeOp::Write { durable: true } | VolumeOp::WriteZeroes { durable: true, .. }
@@ -261,7 +261,7 @@ impl Op {
     /// Completes the request and hands the result to the client.
     pub(crate) fn finish(&self, state: &mut OpState) {
         let worker = &self.client.worker;
-        let telling = state.telling;
+        let wakes_later = state.wakes_later;
         let active = state.active.as_mut().expect("only ops in flight finish");
         active.data = None;
         active.parts.clear();
@@ -294,8 +294,8 @@ impl Op {
         if active.volume.leave() {
             worker.post(Job::Gate(Arc::clone(&active.volume)));
         }
-        if !telling {
-            self.client.tell();
+        if !wakes_later {
+            self.client.notify();
         }
     }
 
@@ -339,9 +339,9 @@ impl Sink for Op {
     fn complete(&self, completion: Completion) {
         match self.try_lock() {
             Some(mut state) => {
-                state.telling = true;
+                state.wakes_later = true;
                 self.answered(&mut state, &completion);
-                state.telling = false;
+                state.wakes_later = false;
             }
             None => self
                 .client
@@ -351,7 +351,7 @@ impl Sink for Op {
     }
 
     fn wake(&self) {
-        self.client.tell();
+        self.client.notify();
     }
 
     fn wake_id(&self) -> usize {

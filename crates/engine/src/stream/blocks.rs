@@ -21,12 +21,12 @@ use smallvec::SmallVec;
 
 use super::buffers::{BlockBuffer, BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::session::{Held, Pace, Session};
+use super::session::{FullBuffer, Pace, Session};
 use crate::clock;
 use crate::volume_io::stream::Stream;
 
 /// For each submitted buffer: its bytes, and true if it is borrowed.
-type Carriage = SmallVec<[(u64, bool); 1]>;
+type SubmittedBuffers = SmallVec<[(u64, bool); 1]>;
 
 /// Chooses the offset for the buffer of an index.
 type Place<'a> = Box<dyn FnMut(u64) -> Bytes + 'a>;
@@ -38,7 +38,7 @@ pub struct BlockWriter<'a> {
     /// The most buffers that may be borrowed.
     borrow_most: usize,
     /// Full buffers that wait for their time.
-    ready: VecDeque<Held>,
+    ready: VecDeque<FullBuffer>,
     /// Chooses the offset of each block, if they are not consecutive.
     place: Option<Place<'a>>,
     /// No more buffers come: the rest is submitted as early as possible.
@@ -121,7 +121,7 @@ impl<'a> BlockWriter<'a> {
     pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
         self.session.report.bytes += bytes.0;
         let (buffer, memory) = block.filling.into_source();
-        self.ready.push_back(Held {
+        self.ready.push_back(FullBuffer {
             buffer,
             memory,
             bytes: bytes.0,
@@ -223,11 +223,11 @@ impl<'a> BlockWriter<'a> {
                 break;
             }
             let gone = self.ready.iter().take(count);
-            let gone: Carriage = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
+            let gone: SubmittedBuffers = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
             let lasts = self
                 .session
                 .lasts(gone.iter().map(|(bytes, _)| *bytes).sum());
-            if !self.session.submit_held(self.ready.drain(..count))? {
+            if !self.session.submit_full(self.ready.drain(..count))? {
                 for (bytes, is_borrowed) in gone {
                     self.session.report.bytes -= bytes;
                     self.buffers.dropped(is_borrowed);

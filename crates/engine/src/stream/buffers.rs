@@ -4,13 +4,13 @@ use sched::units::Bytes;
 
 use super::pace::PaceError;
 use super::session::Session;
-use crate::buffer::{AccountId, Buffer, Filling};
+use crate::buffer::{AccountId, Buffer, FillingBuffer};
 use crate::volume_io::stream::Stream;
 
 /// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter). It dereferences to its bytes.
 #[derive(Debug)]
 pub struct BlockBuffer {
-    pub(super) filling: Filling,
+    pub(super) filling: FillingBuffer,
     pub(super) is_borrowed: bool,
 }
 
@@ -98,13 +98,13 @@ impl<'a> Buffers<'a> {
     /// Adds buffers that the stream has been given, and removes those that it has given up, since the last call.
     pub(super) fn look(&mut self) {
         let client = self.stream.client().core();
-        let changes = client.more.changes();
+        let changes = client.extra_accounts.changes();
         if changes == self.seen {
             return;
         }
         self.seen = changes;
         let size = self.size();
-        let accounts = client.more.accounts();
+        let accounts = client.extra_accounts.accounts();
         let is_there = |id: &AccountId| accounts.iter().any(|account| account.id() == *id);
         let before = self.more.len();
         self.more.retain(is_there);

@@ -13,12 +13,12 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::check::check_other_block;
-use super::exchange::{self, Changed, Reserved};
+use super::exchange::{self, StreamContext, StreamParameters};
 use crate::buffer::Account;
 use crate::state::client::ClientCore;
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::{Refusal, memory_refusal};
-use crate::state::stream::ahead::Target;
+use crate::state::stream::ahead::ReadAheadTarget;
 use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
 use crate::status::streams::{self, StreamStatus};
@@ -166,7 +166,7 @@ impl Changer {
     /// Number of reserved buffers.
     #[must_use]
     pub fn buffers(&self) -> usize {
-        self.core.buffers_min(self.core.buffer) + self.client.more.accounts().len()
+        self.core.buffers_min(self.core.buffer) + self.client.extra_accounts.accounts().len()
     }
 
     /// Statistics of the stream's blocks so far.
@@ -197,7 +197,7 @@ impl Changer {
     pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
         if wish.is_of_range() {
             let turn = self.core.changes.lock();
-            let changed = match (self.change_tasks(wish), self.core.ahead.rate_before()) {
+            let changed = match (self.change_tasks(wish), self.core.read_ahead.rate_before()) {
                 // The faster rate for reading ahead is temporary, so it may be given up.
                 (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(Wish {
                     rate: Some(rate),
@@ -206,17 +206,17 @@ impl Changer {
                 (changed, _) => changed,
             };
             drop(turn);
-            self.client.nudge();
+            self.client.wake();
             return changed.map(|()| Granted::default());
         }
         let turn = self.core.turns.lock();
-        let changed = match self.ahead_within(wish) {
-            Some(within) => self.change_ahead(wish, within),
+        let changed = match self.read_ahead_limit(wish) {
+            Some(within) => self.change_after_reading_ahead(wish, within),
             None => self.change_now(wish).map(|()| Granted::default()),
         };
         drop(turn);
         // A thread that sleeps until the next block has to compute that time again.
-        self.client.nudge();
+        self.client.wake();
         changed
     }
 
@@ -233,24 +233,24 @@ impl Changer {
                 let changed = self.change(wish);
                 *result.changed.lock() = Some(changed);
                 result.is_there.notify_all();
-                self.client.nudge();
+                self.client.wake();
             })?;
         Ok(change)
     }
 
     /// The time limit for reading ahead, if blocks become longer and there is a reader.
-    fn ahead_within(&self, wish: Wish) -> Option<Duration> {
+    fn read_ahead_limit(&self, wish: Wish) -> Option<Duration> {
         let is_longer = wish.block.is_some_and(|block| block > self.core.block());
-        let is_read = self.core.op == Direction::Read && self.core.ahead.is_read();
+        let is_read = self.core.op == Direction::Read && self.core.read_ahead.has_reader();
         wish.within.filter(|_| is_longer && is_read)
     }
 
     /// Changes after reading ahead: when the data read lasts until the first longer block is due, or when no more
     /// can be read. The caller holds `turns`.
-    fn change_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
+    fn change_after_reading_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
         const DAY: Duration = Duration::from_secs(86_400);
         let until = Instant::now() + within.min(DAY);
-        let (core, more) = (&self.core, &self.client.more);
+        let (core, more) = (&self.core, &self.client.extra_accounts);
         let turn = core.changes.lock();
         let after = self.check(wish, *turn)?;
         let (rate, to) = (core.rate(), self.changed_to(wish));
@@ -264,16 +264,16 @@ impl Changer {
             let buffers = time.0.div_ceil(lasts.0.max(1));
             usize::try_from(buffers).unwrap_or(usize::MAX)
         };
-        let wanted = core.ahead.want(Target {
+        let wanted = core.read_ahead.request(ReadAheadTarget {
             block: to.block.0,
             buffers: buffers_in(awaited),
             buffer: core.buffer.0,
             period: buffers_in(longest),
             rate,
         });
-        let faster = self.hurry(rate.max(to.rate));
+        let faster = self.read_faster(rate.max(to.rate));
         drop(turn);
-        self.client.nudge();
+        self.client.wake();
         let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
         let changed = self.change_now(Wish {
             rate: Some(to.rate),
@@ -287,7 +287,7 @@ impl Changer {
                     ..Wish::default()
                 });
             }
-            more.shorten(before);
+            more.truncate(before);
         }
         let late = Nanos(lasts.0.saturating_mul(missing as u64));
         let late = late.max(faster.unwrap_or_default());
@@ -301,7 +301,7 @@ impl Changer {
     /// The last block before the change is due when a period of the old tasks is over, and the next one a period
     /// of the new tasks later; but it is needed when it is played. Where blocks lie on several disks in turn, the
     /// tasks' periods are that many times as long, so the rate has to be that many times as high.
-    fn hurry(&self, rate: BytesPerSecond) -> Option<Nanos> {
+    fn read_faster(&self, rate: BytesPerSecond) -> Option<Nanos> {
         let core = &self.core;
         let before = core.rate();
         let plays = before.period_of(core.block()).unwrap_or(Nanos::MAX);
@@ -330,13 +330,13 @@ impl Changer {
     /// Changes at once. The caller holds `turns`.
     fn change_now(&self, wish: Wish) -> Result<(), Refusal> {
         let turn = self.core.changes.lock();
-        let more = &self.client.more;
+        let more = &self.client.extra_accounts;
         let after = self.check(wish, *turn)?;
         let before = more.accounts().len();
         let added = self.accounts(after.saturating_sub(before))?;
         more.add(added);
         let changed = self.change_tasks(wish);
-        more.shorten(if changed.is_ok() { after } else { before });
+        more.truncate(if changed.is_ok() { after } else { before });
         changed
     }
 
@@ -353,28 +353,28 @@ impl Changer {
             });
         }
         check_other_block(&self.pool.io, core, block)?;
-        self.more_buffers(wish, block)
+        self.additional_buffers(wish, block)
     }
 
-    fn reserved(&self) -> Reserved<'_> {
-        Reserved {
+    fn reserved(&self) -> StreamContext<'_> {
+        StreamContext {
             pool: &self.pool,
             volume: &self.volume,
             core: &self.core,
         }
     }
 
-    fn as_it_is(&self) -> Changed {
-        Changed {
+    fn current(&self) -> StreamParameters {
+        StreamParameters {
             rate: self.core.rate(),
             end: self.core.range().end,
             block: self.core.block(),
         }
     }
 
-    fn changed_to(&self, wish: Wish) -> Changed {
-        let now = self.as_it_is();
-        Changed {
+    fn changed_to(&self, wish: Wish) -> StreamParameters {
+        let now = self.current();
+        StreamParameters {
             rate: wish.rate.unwrap_or(now.rate),
             end: wish.end.map_or(now.end, |end| end.0),
             block: wish.block.unwrap_or(now.block),
@@ -387,14 +387,14 @@ impl Changer {
         }
         let (core, to) = (&self.core, self.changed_to(wish));
         // For a closed stream the exchange reports the error.
-        if to == self.as_it_is() && !core.is_closing() {
+        if to == self.current() && !core.is_closing() {
             return Ok(());
         }
         exchange::change(self.reserved(), to)
     }
 
     /// The number of buffers beside those of the admission, for blocks of this size.
-    fn more_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
+    fn additional_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
         let (core, now) = (&self.core, self.buffers());
         let first = core.buffers_min(core.buffer);
         let least = core.buffers_min(block);

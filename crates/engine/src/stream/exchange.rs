@@ -10,7 +10,7 @@ use super::needs::Path;
 use super::tasks::{book_span, join, thaw};
 use crate::clock;
 use crate::state::pool::admission::need::Need;
-use crate::state::pool::admission::{Admission, Ask, Unadmitted};
+use crate::state::pool::admission::{Admission, AdmissionRefusal, StreamRequest};
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::Refusal;
 use crate::state::stream::core::{StreamCore, StreamTask};
@@ -18,7 +18,7 @@ use crate::state::volume::VolumeCore;
 
 /// A reservation, its pool and its volume.
 #[derive(Clone, Copy)]
-pub(super) struct Reserved<'a> {
+pub(super) struct StreamContext<'a> {
     pub(super) pool: &'a PoolCore,
     pub(super) volume: &'a Arc<VolumeCore>,
     pub(super) core: &'a Arc<StreamCore>,
@@ -26,7 +26,7 @@ pub(super) struct Reserved<'a> {
 
 /// The parameters of a stream after a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(super) struct StreamParameters {
     pub(super) rate: BytesPerSecond,
     /// End of its range, in bytes of the volume.
     pub(super) end: u64,
@@ -40,22 +40,22 @@ pub(super) struct Changed {
 /// Blocks are held back meanwhile. That costs nothing: the dispatcher removes a task only when nothing of it
 /// is queued, and the next block could not be released before the last deadline of the old task, which is
 /// when the new one begins.
-pub(super) fn change(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+pub(super) fn change(of: StreamContext<'_>, to: StreamParameters) -> Result<(), Refusal> {
     check_changed(of, to)?;
     of.core.pause();
     let result = change_paused(of, to);
     of.core.resume();
-    result.map_err(|unchanged| unchanged.into_refusal(of.core, to))
+    result.map_err(|failure| failure.into_refusal(of.core, to))
 }
 
 /// Tests a change. Returns the longest of the new periods.
-pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal> {
+pub(super) fn try_change(of: StreamContext<'_>, to: StreamParameters) -> Result<Nanos, Refusal> {
     check_changed(of, to)?;
     let mut admission = of.pool.admission.lock();
-    let tried = tried(of, to, &mut admission, clock::now());
+    let test_in_copy = test_in_copy(of, to, &mut admission, clock::now());
     drop(admission);
-    let tried = tried.map_err(|unchanged| unchanged.into_refusal(of.core, to))?;
-    let tasks = tried
+    let test_in_copy = test_in_copy.map_err(|failure| failure.into_refusal(of.core, to))?;
+    let tasks = test_in_copy
         .needs
         .iter()
         .flat_map(|need| need.task(to.block, to.rate));
@@ -63,7 +63,7 @@ pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal
     Ok(longest.unwrap_or(Nanos::ZERO))
 }
 
-fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+fn check_changed(of: StreamContext<'_>, to: StreamParameters) -> Result<(), Refusal> {
     if to.rate.0 == 0 {
         return Err(invalid(
             "the rate",
@@ -76,37 +76,42 @@ fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
 }
 
 /// The reason why a change was not made.
-enum Unchanged {
+enum ChangeFailure {
     Refused(Refusal),
     /// The disks cannot carry it. A fitting rate is searched after the stream has been resumed.
-    Unfit {
-        unadmitted: Box<Unadmitted>,
+    NotAdmitted {
+        refusal: Box<AdmissionRefusal>,
         needs: Vec<Need>,
         span: book::Span,
     },
 }
 
-impl Unchanged {
-    fn into_refusal(self, stream: &StreamCore, to: Changed) -> Refusal {
+impl ChangeFailure {
+    fn into_refusal(self, stream: &StreamCore, to: StreamParameters) -> Refusal {
         match self {
             Self::Refused(refusal) => refusal,
-            Self::Unfit {
-                unadmitted,
+            Self::NotAdmitted {
+                refusal,
                 needs,
                 span,
-            } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
+            } => refusal.into_refusal(stream_request(stream, &needs, to, span)),
         }
     }
 }
 
-impl From<Refusal> for Unchanged {
+impl From<Refusal> for ChangeFailure {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book::Span) -> Ask<'a> {
-    Ask {
+fn stream_request<'a>(
+    stream: &'a StreamCore,
+    needs: &'a [Need],
+    to: StreamParameters,
+    span: book::Span,
+) -> StreamRequest<'a> {
+    StreamRequest {
         name: &stream.name,
         needs,
         block: to.block,
@@ -116,7 +121,7 @@ fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book
 }
 
 /// A tested change that fits.
-struct Tried {
+struct TestedChange {
     needs: Vec<Need>,
     first_release: Time,
     span: book::Span,
@@ -124,12 +129,12 @@ struct Tried {
 }
 
 /// Tests in copies of the books if a change fits.
-fn tried(
-    of: Reserved<'_>,
-    to: Changed,
+fn test_in_copy(
+    of: StreamContext<'_>,
+    to: StreamParameters,
     admission: &mut Admission,
     now: Time,
-) -> Result<Tried, Unchanged> {
+) -> Result<TestedChange, ChangeFailure> {
     let (io, stream) = (&of.pool.io, of.core);
     let path = Path {
         range: stream.range().start..to.end,
@@ -164,33 +169,33 @@ fn tried(
         stream.disks_max,
         earliest,
     )?;
-    let ask = ask_of(stream, &needs, to, span);
-    match admission.test_change(&io.disks, ask, &old) {
-        Ok(()) => Ok(Tried {
+    let request = stream_request(stream, &needs, to, span);
+    match admission.test_change(&io.disks, request, &old) {
+        Ok(()) => Ok(TestedChange {
             needs,
             first_release,
             span,
             old,
         }),
-        Err(unadmitted) => Err(Unchanged::Unfit {
-            unadmitted,
+        Err(refusal) => Err(ChangeFailure::NotAdmitted {
+            refusal,
             needs,
             span,
         }),
     }
 }
 
-fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
+fn change_paused(of: StreamContext<'_>, to: StreamParameters) -> Result<(), ChangeFailure> {
     let (pool, stream) = (of.pool, of.core);
     let io = &pool.io;
     let mut admission = pool.admission.lock();
     let now = clock::now();
-    let Tried {
+    let TestedChange {
         needs,
         first_release,
         span,
         old,
-    } = tried(of, to, &mut admission, now)?;
+    } = test_in_copy(of, to, &mut admission, now)?;
     let mut free_from = vec![now; io.disks.len()];
     for task in &old {
         // A stopped dispatcher has no schedule, so the share is free at once.
@@ -204,16 +209,16 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
         until: span.until.max(latest.saturating_add(Nanos(1))),
     };
     let first_release = first_release.max(latest);
-    let admitted = admission.admit(&io.disks, ask_of(stream, &needs, to, span));
+    let admitted = admission.admit(&io.disks, stream_request(stream, &needs, to, span));
     let result = match admitted {
         Ok(tasks) => join(&mut admission, io, &tasks, first_release, now)
             .map(|()| {
                 stream.set_tasks(tasks, to.rate, to.block);
                 set_end(of, to.end);
             })
-            .map_err(Unchanged::Refused),
-        Err(unadmitted) => Err(Unchanged::Unfit {
-            unadmitted,
+            .map_err(ChangeFailure::Refused),
+        Err(refusal) => Err(ChangeFailure::NotAdmitted {
+            refusal,
             needs,
             span,
         }),
@@ -231,7 +236,7 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
 }
 
 /// Sets the end of the stream's range. The caller holds the admission lock.
-fn set_end(of: Reserved<'_>, end: u64) {
+fn set_end(of: StreamContext<'_>, end: u64) {
     let before = of.core.range().end;
     of.core.set_end(end);
     if end > before {

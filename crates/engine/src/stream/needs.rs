@@ -156,15 +156,15 @@ impl Grid {
 /// The distinct requests of consecutive blocks in an extent, cached from the last call. If blocks divide
 /// extents, they are the same in all extents but the first and the last.
 #[derive(Default)]
-struct Alike {
+struct DistinctParts {
     /// The key: offset of the first block in the cycle, and number of blocks.
     of: (u64, u64),
     /// At most two lengths, each aligned or not.
     parts: SmallVec<[Part; 4]>,
 }
 
-impl Alike {
-    fn look(&mut self, grid: Grid, block: u64, from: u64, count: u64) -> &[Part] {
+impl DistinctParts {
+    fn of_blocks(&mut self, grid: Grid, block: u64, from: u64, count: u64) -> &[Part] {
         let phase = from % grid.grain.max(grid.unit);
         let count = count.min(grid.cycle(block));
         if self.parts.is_empty() || self.of != (phase, count) {
@@ -244,7 +244,7 @@ impl Path {
         let mut lanes = Lanes { by_disk, blocks };
         let worst =
             |at: &Stretch, part: Part| part.worst(predictor(at.disk), self.op, at.sectors.clone());
-        let mut alike = Alike::default();
+        let mut distinct = DistinctParts::default();
         let mut per_disk: Vec<(usize, usize)> = Vec::new();
         let mut block = 0;
         while block < blocks {
@@ -252,7 +252,7 @@ impl Path {
             let within = self.count_within(grid, start);
             if within > 0 {
                 let at = stretch(start / grid.extent);
-                let parts = alike.look(grid, self.block.0, start, within);
+                let parts = distinct.of_blocks(grid, self.block.0, start, within);
                 let service = parts.iter().map(|part| worst(&at, *part)).max();
                 let next = block + within;
                 lanes.note(at.disk, 0, block..next, service.unwrap_or_default());

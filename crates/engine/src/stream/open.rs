@@ -9,7 +9,7 @@ use super::spec::StreamSpec;
 use super::tasks::{book_span, join, thaw};
 use crate::clock;
 use crate::state::error::{PoolError, host};
-use crate::state::pool::admission::Ask;
+use crate::state::pool::admission::StreamRequest;
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::{RETRY_REMEDY, Refusal, memory_refusal};
 use crate::state::stream::core::{BUFFERS_PER_DISK, StreamCore, StreamParts};
@@ -55,18 +55,18 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     admission.prune(now);
     let disks = disk_count as usize;
     let (first_release, span) = book_span(spec.span, &needs, path.block, spec.rate, disks, now)?;
-    let ask = Ask {
+    let request = StreamRequest {
         name: &spec.name,
         needs: &needs,
         block: path.block,
         rate: spec.rate,
         span,
     };
-    let tasks = match admission.admit(&pool.io.disks, ask) {
+    let tasks = match admission.admit(&pool.io.disks, request) {
         Ok(tasks) => tasks,
-        Err(unadmitted) => {
+        Err(refusal) => {
             drop(admission);
-            return Err(unadmitted.into_refusal(ask));
+            return Err(refusal.into_refusal(request));
         }
     };
     join(&mut admission, &pool.io, &tasks, first_release, now)?;
@@ -110,7 +110,7 @@ pub(crate) fn rate_that_fits(
         admission.prune(now);
         admission.clone_books()
     };
-    Ok(books.into_rate_that_fits(Ask {
+    Ok(books.into_rate_that_fits(StreamRequest {
         name: &spec.name,
         needs: &needs,
         block: path.block,

@@ -1,4 +1,4 @@
-//! Playing a byte stream.
+//! Playback a byte stream.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
-use super::session::{Finished, Pace, Session};
+use super::session::{CompletedBuffer, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 use crate::state::stream::core::MovesBytes;
@@ -61,7 +61,7 @@ impl<'a> Player<'a> {
         let free = session.buffers(0)?;
         let begin = clock::now().max(session.begin);
         let lead = lead(&session);
-        let playing = Playing {
+        let playing = Playback {
             _moves_bytes: moves_bytes,
             reads: Pace::new(begin),
             play_at: begin.saturating_add(lead),
@@ -73,8 +73,8 @@ impl<'a> Player<'a> {
             next_played: 0,
             sent: 0,
             left: self.limit.unwrap_or(u64::MAX),
-            behind: false,
-            awaited: true,
+            is_behind: false,
+            is_unchecked: true,
         };
         playing.run_and_drain(stop, on_block)
     }
@@ -87,13 +87,13 @@ fn lead(session: &Session<'_>) -> Nanos {
     session.stream.longest_period().saturating_add(half)
 }
 
-struct Playing<'a> {
+struct Playback<'a> {
     _moves_bytes: MovesBytes<'a>,
     session: Session<'a>,
     sink: NonBlocking<'a>,
     free: Vec<Buffer>,
     /// Blocks read and not played, by index.
-    read: BTreeMap<u64, Finished>,
+    read: BTreeMap<u64, CompletedBuffer>,
     /// The block being played, and its bytes sent so far.
     next_played: u64,
     sent: usize,
@@ -105,12 +105,12 @@ struct Playing<'a> {
     /// Bytes that may still be requested.
     left: u64,
     /// The sink had not taken all of a block when the next was due.
-    behind: bool,
+    is_behind: bool,
     /// The block to be played next has not been checked for an underrun.
-    awaited: bool,
+    is_unchecked: bool,
 }
 
-impl Playing<'_> {
+impl Playback<'_> {
     /// Runs the session to its end and waits for blocks in flight.
     fn run_and_drain(
         mut self,
@@ -188,10 +188,10 @@ impl Playing<'_> {
 
     /// Counts an underrun if the block to be played has arrived late.
     fn note_underrun(&mut self) {
-        if self.awaited
+        if self.is_unchecked
             && let Some(block) = self.read.get(&self.next_played)
         {
-            self.awaited = false;
+            self.is_unchecked = false;
             self.session.report.underruns += u64::from(block.completed > self.play_at);
         }
     }
@@ -259,8 +259,8 @@ impl Playing<'_> {
         }
         let now = clock::now();
         let due = self.play_at.saturating_add(self.session.period());
-        if now > due && !self.behind {
-            self.behind = true;
+        if now > due && !self.is_behind {
+            self.is_behind = true;
             self.session.report.waited_for_peer += 1;
         }
         if self.sent as u64 == block.bytes {
@@ -268,8 +268,8 @@ impl Playing<'_> {
             self.free.extend(played.map(|block| block.buffer));
             self.next_played += 1;
             self.sent = 0;
-            self.behind = false;
-            self.awaited = true;
+            self.is_behind = false;
+            self.is_unchecked = true;
             // If the sink was late by more than a period, later blocks are shifted.
             let shifted = now > due.saturating_add(self.session.period());
             self.play_at = if shifted { now } else { due };

@@ -1,4 +1,4 @@
-//! Reading blocks of a stream, the counterpart of [`BlockWriter`](super::BlockWriter).
+//! ReadAheadReader blocks of a stream, the counterpart of [`BlockWriter`](super::BlockWriter).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use super::buffers::{BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::session::{Carried, Carrier, Finished, Pace, Session};
+use super::session::{CompletedBuffer, Pace, PartBuffer, PartBuffers, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::ahead::{Progress, Reading};
+use crate::state::stream::ahead::{ReadAheadReader, ReadProgress};
 use crate::volume_io::stream::Stream;
 
 /// A buffer with a block that has been read, or a part of it.
@@ -39,12 +39,12 @@ pub struct BlockReader<'a> {
     more_follow: bool,
     /// Offsets of submitted pieces, by index.
     offsets: BTreeMap<u64, u64>,
-    read: BTreeMap<u64, Finished>,
+    read: BTreeMap<u64, CompletedBuffer>,
     next: u64,
     pace: Pace,
     /// Buffers have been added that the caller has not been told of.
     has_more_buffers: bool,
-    ahead: Reading<'a>,
+    read_ahead: ReadAheadReader<'a>,
     /// End of the last submitted piece, in the range.
     handed_to: u64,
 }
@@ -80,7 +80,7 @@ impl<'a> BlockReader<'a> {
             next: 0,
             pace: Pace::new(clock::now().max(session.begin)),
             has_more_buffers: false,
-            ahead: Reading::new(&stream.core().ahead),
+            read_ahead: ReadAheadReader::new(&stream.core().read_ahead),
             handed_to: 0,
             session,
         })
@@ -170,7 +170,7 @@ impl<'a> BlockReader<'a> {
         while let Some(done) = self.session.poll(on_block)? {
             self.read.insert(done.index, done);
         }
-        self.ahead.notice();
+        self.read_ahead.load_target();
         let before = self.buffers.own();
         self.buffers.look();
         if self.buffers.own() > before {
@@ -179,7 +179,7 @@ impl<'a> BlockReader<'a> {
             self.has_more_buffers = true;
         }
         loop {
-            self.ahead.look(|| self.progress());
+            self.read_ahead.check_target(|| self.progress());
             let Some(at) = self.next_at() else { break };
             let now = clock::now();
             if now < at {
@@ -200,13 +200,13 @@ impl<'a> BlockReader<'a> {
                 continue;
             }
             let carrier = |bytes| {
-                Some(Carrier {
+                Some(PartBuffer {
                     buffer: self.buffers.take()?,
                     bytes,
                     is_borrowed: false,
                 })
             };
-            let carried: Carried = lengths.into_iter().take(count).map_while(carrier).collect();
+            let carried: PartBuffers = lengths.into_iter().take(count).map_while(carrier).collect();
             let index = self.session.submitted();
             let lasts = self.session.lasts(carried.iter().map(|of| of.bytes).sum());
             if self.session.submit_read(from, carried)? {
@@ -218,9 +218,9 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// Progress, for reading ahead.
-    fn progress(&self) -> Progress {
-        Progress {
+    /// ReadProgress, for reading ahead.
+    fn progress(&self) -> ReadProgress {
+        ReadProgress {
             read: self.read.len(),
             in_flight: self.session.in_flight(),
             most: self.buffers.own().saturating_sub(1),
@@ -237,19 +237,19 @@ impl<'a> BlockReader<'a> {
     /// True while it reads ahead, at a temporary rate, before blocks become longer.
     #[must_use]
     pub fn is_to_read_ahead(&self) -> bool {
-        self.ahead.is_wanted()
+        self.read_ahead.is_requested()
     }
 
     /// Ends reading ahead: a change does not wait for this reader any more.
     pub fn settle(&self) {
-        self.ahead.settle();
+        self.read_ahead.settle();
     }
 
     /// The time of the next action of [`advance`](Self::advance), unless the event comes before.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
         let may = !self.session.is_failing()
-            && !self.ahead.holds()
+            && !self.read_ahead.holds()
             && !self.asked.is_empty()
             && self.buffers.free() > 0
             && self.session.has_place();
@@ -265,7 +265,7 @@ impl<'a> BlockReader<'a> {
 
     /// The next buffer in the order of the requests, if it has been read.
     pub fn take(&mut self) -> Option<ReadBlock> {
-        let Finished { bytes, buffer, .. } = self.read.remove(&self.next)?;
+        let CompletedBuffer { bytes, buffer, .. } = self.read.remove(&self.next)?;
         let offset = self.offsets.remove(&self.next).unwrap_or_default();
         self.next += 1;
         Some(ReadBlock {
@@ -317,7 +317,7 @@ impl<'a> BlockReader<'a> {
         let is_full = self.buffers.free() < wanted;
         let more_come = self.more_follow || self.has_more_buffers;
         let is_all = self.asked.is_empty() && !more_come && !is_full;
-        self.ahead.tell(is_all, is_full, || self.progress());
+        self.read_ahead.report(is_all, is_full, || self.progress());
         self.session.stream.client().arm()
     }
 

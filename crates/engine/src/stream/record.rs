@@ -77,7 +77,7 @@ impl<'a> Recorder<'a> {
 }
 
 /// A buffer that is being filled.
-struct Filling {
+struct PartialBlock {
     buffer: Buffer,
     filled: u64,
     wanted: u64,
@@ -88,9 +88,9 @@ struct Recording<'a> {
     session: Session<'a>,
     source: NonBlocking<'a>,
     free: Vec<Buffer>,
-    filling: Option<Filling>,
+    filling: Option<PartialBlock>,
     /// Full buffers that wait for their time.
-    ready: VecDeque<Filling>,
+    ready: VecDeque<PartialBlock>,
     /// Bytes that may still be received.
     left: u64,
     ended: bool,
@@ -170,7 +170,7 @@ impl Recording<'_> {
             let Some(buffer) = self.free.pop() else {
                 return false;
             };
-            self.filling = Some(Filling {
+            self.filling = Some(PartialBlock {
                 buffer,
                 filled: 0,
                 wanted,

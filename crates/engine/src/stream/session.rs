@@ -38,14 +38,14 @@ pub(super) struct Session<'a> {
     /// Start of the next block, in bytes of the volume; `None` after the range's end.
     at: Option<u64>,
     next_index: u64,
-    in_flight: Vec<Flight>,
+    in_flight: Vec<BlockInFlight>,
     /// Completed buffers that the caller has not taken.
-    finished: VecDeque<Finished>,
+    finished: VecDeque<CompletedBuffer>,
     /// Bytes submitted.
     submitted_bytes: u64,
     /// Bytes submitted before the first block that failed.
     broken_at: Option<u64>,
-    flushing: Flushing,
+    flushing: FlushState,
     pub(super) report: PaceReport,
     failed: Option<PaceError>,
 }
@@ -79,7 +79,7 @@ impl Pace {
 
 /// State of making the data durable.
 #[derive(Default)]
-struct Flushing {
+struct FlushState {
     /// A flush is under way; it covers this many bytes.
     covers: Option<u64>,
     /// When the next flush may begin.
@@ -89,27 +89,27 @@ struct Flushing {
 }
 
 /// A block in flight.
-struct Flight {
+struct BlockInFlight {
     index: u64,
     /// Bytes submitted before it.
     before: u64,
     offset: u64,
     bytes: u64,
-    carried: Carried,
+    carried: PartBuffers,
 }
 
 /// The buffers of a block, in order.
-pub(super) type Carried = SmallVec<[Carrier; 1]>;
+pub(super) type PartBuffers = SmallVec<[PartBuffer; 1]>;
 
 /// A buffer of a block, and the number of the block's bytes in it.
-pub(super) struct Carrier {
+pub(super) struct PartBuffer {
     pub(super) buffer: Buffer,
     pub(super) bytes: u64,
     pub(super) is_borrowed: bool,
 }
 
 /// A full buffer, whose memory is pinned until it is written.
-pub(super) struct Held {
+pub(super) struct FullBuffer {
     pub(super) buffer: Buffer,
     pub(super) memory: Segments,
     pub(super) bytes: u64,
@@ -121,7 +121,7 @@ pub(super) struct Held {
 }
 
 /// A buffer of a completed block.
-pub(super) struct Finished {
+pub(super) struct CompletedBuffer {
     pub(super) index: u64,
     pub(super) bytes: u64,
     /// When the transfer was complete.
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
             finished: VecDeque::new(),
             submitted_bytes: 0,
             broken_at: None,
-            flushing: Flushing::default(),
+            flushing: FlushState::default(),
             report: PaceReport::default(),
             failed: None,
         })
@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
             return Ok(false);
         };
         let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
-        let carrier = Carrier {
+        let carrier = PartBuffer {
             buffer,
             bytes,
             is_borrowed: false,
@@ -211,7 +211,11 @@ impl<'a> Session<'a> {
     }
 
     /// Submits a read of the next block, which begins at `from` in the range.
-    pub(super) fn submit_read(&mut self, from: u64, carried: Carried) -> Result<bool, PaceError> {
+    pub(super) fn submit_read(
+        &mut self,
+        from: u64,
+        carried: PartBuffers,
+    ) -> Result<bool, PaceError> {
         self.go_to(Bytes(from));
         let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
         let Some((offset, len)) = self.next_place(bytes) else {
@@ -228,16 +232,16 @@ impl<'a> Session<'a> {
     }
 
     /// Submits the next block, which consists of these full buffers.
-    pub(super) fn submit_held(
+    pub(super) fn submit_full(
         &mut self,
-        block: impl IntoIterator<Item = Held>,
+        block: impl IntoIterator<Item = FullBuffer>,
     ) -> Result<bool, PaceError> {
-        let (mut carried, mut memory) = (Carried::new(), Segments::empty(Direction::Write));
+        let (mut carried, mut memory) = (PartBuffers::new(), Segments::empty(Direction::Write));
         let mut place = None;
         for held in block {
             place = place.or(held.offset);
             memory.append_own(held.memory)?;
-            carried.push(Carrier {
+            carried.push(PartBuffer {
                 buffer: held.buffer,
                 bytes: held.bytes,
                 is_borrowed: held.is_borrowed,
@@ -263,7 +267,7 @@ impl<'a> Session<'a> {
         &mut self,
         offset: u64,
         memory: Segments,
-        carried: Carried,
+        carried: PartBuffers,
     ) -> Result<bool, PaceError> {
         let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
         let volume = self.stream.volume();
@@ -280,7 +284,7 @@ impl<'a> Session<'a> {
             Err(_) if self.is_over() => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.in_flight.push(Flight {
+        self.in_flight.push(BlockInFlight {
             index: self.next_index,
             before: self.submitted_bytes,
             offset,

@@ -56,7 +56,7 @@ pub(super) fn join(
     first_release: Time,
     now: Time,
 ) -> Result<(), Refusal> {
-    admission.tell_delta_l(&io.disks, now);
+    admission.publish_delta_l(&io.disks, now);
     for (index, task) in tasks.iter().enumerate() {
         let disk = &io.disks[task.disk];
         let joined = disk.join(task.id, task.params, TaskKind::Stream, first_release);
@@ -66,7 +66,7 @@ pub(super) fn join(
                 io.disks[joined.disk].leave(joined.id);
             }
             admission.forget(tasks);
-            admission.tell_delta_l(&io.disks, now);
+            admission.publish_delta_l(&io.disks, now);
             return Err(Refusal::Invalid {
                 what: "the reservation",
                 reason: format!("disk {:?}: {reason}", disk.name),

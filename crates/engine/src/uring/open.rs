@@ -11,9 +11,9 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
-/// The way transfers are carried out.
+/// The mode transfers are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum TransferMode {
     /// By the ring.
     Ring,
     /// In the caller's thread, because the file is in memory; see the header of `uring`.
@@ -22,18 +22,18 @@ pub(super) enum Way {
 
 /// An open disk.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDisk {
     pub(super) file: OwnedFd,
     pub(super) capacity: SectorCount,
     pub(super) block_bytes: u32,
     pub(super) durability: Durability,
-    pub(super) way: Way,
+    pub(super) mode: TransferMode,
     pub(super) is_device: bool,
     /// Deviations from what the schedule assumes, for the operator.
     pub(super) caveats: Vec<String>,
 }
 
-impl Drop for Opened {
+impl Drop for OpenDisk {
     /// Unlocks the file at once, even if its description is still shared, for example with a ring.
     fn drop(&mut self) {
         if !self.is_device {
@@ -48,7 +48,7 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
 /// Opens a block device or file exclusively, with the `wanted` durability.
-pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened> {
+pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<OpenDisk> {
     let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::BlockDevice => true,
         FileType::RegularFile => false,
@@ -59,12 +59,12 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
             ));
         }
     };
-    let way = if !is_device && lives_in_memory(path)? {
-        Way::Inline
+    let mode = if !is_device && lives_in_memory(path)? {
+        TransferMode::Inline
     } else {
-        Way::Ring
+        TransferMode::Ring
     };
-    let (file, is_direct) = open_file(path, is_device, way)?;
+    let (file, is_direct) = open_file(path, is_device, mode)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     if size < SECTOR_BYTES {
         return Err(io::Error::new(
@@ -85,28 +85,28 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
     let found = cache.map_or(Durability::Host, Cache::durability);
     let durability = match wanted {
         None => found,
-        Some(wanted) => in_the_way(wanted, found).map_err(unsupported)?,
+        Some(wanted) => check_durability(wanted, found).map_err(unsupported)?,
     };
     let mut caveats = Vec::new();
-    if way == Way::Ring && !is_direct {
+    if mode == TransferMode::Ring && !is_direct {
         caveats.push(INDIRECT.to_owned());
     }
     if cache.is_some_and(Cache::is_flushed_by_each_write) {
         caveats.push(FLUSHED_BY_EACH_WRITE.to_owned());
     }
-    Ok(Opened {
+    Ok(OpenDisk {
         file,
         capacity: SectorCount(size / SECTOR_BYTES),
         block_bytes,
         durability,
-        way,
+        mode,
         is_device,
         caveats,
     })
 }
 
 /// The file, and true if its transfers bypass the host's cache.
-fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, bool)> {
+fn open_file(path: &Path, is_device: bool, mode: TransferMode) -> io::Result<(OwnedFd, bool)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     // On a block device, EXCL fails if another process has it open exclusively or a file system is mounted
     // from it.
@@ -116,12 +116,12 @@ fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, boo
         flags
     };
     let in_use = || io::Error::new(io::ErrorKind::ResourceBusy, "it is in use");
-    let direct = if way == Way::Ring {
+    let direct = if mode == TransferMode::Ring {
         OFlags::DIRECT
     } else {
         OFlags::empty()
     };
-    let mut is_direct = way == Way::Ring;
+    let mut is_direct = mode == TransferMode::Ring;
     let file = match rustix::fs::open(path, flags | direct, Mode::empty()) {
         // The file system does not support direct I/O.
         Err(Errno::INVAL) if is_direct => {
@@ -224,7 +224,7 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
 }
 
 /// Checks a wanted durability against the one found; the error is the reason for a refusal.
-fn in_the_way(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
+fn check_durability(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
     match (wanted, found) {
         (Durability::WriteThrough, Durability::WriteThrough)
         | (Durability::Host, Durability::Host) => Ok(wanted),
@@ -278,7 +278,7 @@ mod tests {
             (Fua, Host),
             (Host, Host),
         ] {
-            assert_eq!(in_the_way(wanted, found), Ok(wanted), "{found:?}");
+            assert_eq!(check_durability(wanted, found), Ok(wanted), "{found:?}");
         }
         for (wanted, found, because) in [
             (WriteThrough, Fua, "volatile"),
@@ -286,7 +286,7 @@ mod tests {
             (Host, Fua, "unbounded"),
             (Host, WriteThrough, "unbounded"),
         ] {
-            let reason = in_the_way(wanted, found).unwrap_err();
+            let reason = check_durability(wanted, found).unwrap_err();
             assert!(reason.contains(because), "{reason}");
         }
     }

@@ -190,7 +190,7 @@ impl Ring {
                 Ok(_)
                     if !self.ring.submission().is_empty() && self.ring.completion().is_empty() => {}
                 Ok(_) => return Ok(()),
-                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) if is_transient(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -206,7 +206,7 @@ impl Ring {
         }
         match self.ring.submit() {
             Ok(_) => Ok(()),
-            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) if is_transient(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -240,7 +240,7 @@ impl Ring {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)

@@ -1,6 +1,6 @@
 //! The order of a request relative to earlier requests that it names.
 //!
-//! # Follow or wait
+//! # DiskPredecessors or wait
 //!
 //! A request *follows* a named request if all remaining parts of that one are queued at one disk. It is
 //! handed to that disk at once with their ids (`sched::request::Order::after`), and the disk's scheduler starts it when
@@ -16,7 +16,7 @@
 //! * A discard takes effect at once, so it waits.
 //! * A stream's request waits, because the disk's scheduler orders it by deadlines.
 //! * If the named request has to be made durable, it completes only after its transfers; if parts of it are
-//!   parked, they are not queued. Both are waited for.
+//!   parked, they are not queued. Both are wait_ended for.
 //!
 //! # Guarantees
 //!
@@ -36,33 +36,33 @@ use smallvec::SmallVec;
 
 use super::request::VolumeRequest;
 use crate::state::client::ClientCore;
-use crate::state::disk::feeder::Feed;
-use crate::state::follow::{Follow, Queued};
-use crate::state::op::{Active, Dependent, Hold, Op};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Dependent, Hold, Op};
+use crate::state::predecessors::{DiskPredecessors, QueuedParts};
 use crate::state::request::{IoFailure, Tag, VolumeOp};
 
-pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
+pub(super) const PREDECESSOR_FAILED: IoFailure = IoFailure::Cancelled {
     reason: "a change that it was to come after failed",
 };
 
 /// True if an op must not change anything, because a change that it was ordered after has failed.
-pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
+pub(super) fn must_fail(op: &Op, kind: VolumeOp) -> bool {
     kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
 }
 
 /// Orders `op` after the requests that `request` names. `None` if it follows none of them.
-pub(crate) fn follow(
+pub(crate) fn find_predecessors(
     client: &ClientCore,
     op: &Arc<Op>,
     request: &VolumeRequest<'_>,
-) -> Option<Box<Follow>> {
+) -> Option<Box<DiskPredecessors>> {
     client.keep_ids();
     op.follows.store(1, Ordering::Release);
-    let mut follow: Option<Box<Follow>> = None;
+    let mut predecessors: Option<Box<DiskPredecessors>> = None;
     for tag in request.after {
-        come_after(client, op, *tag, request, &mut follow);
+        come_after(client, op, *tag, request, &mut predecessors);
     }
-    follow
+    predecessors
 }
 
 /// True if the begin of the request does not depend on an earlier one that is queued. This has to be
@@ -89,7 +89,7 @@ fn come_after(
     op: &Arc<Op>,
     tag: Tag,
     request: &VolumeRequest<'_>,
-    follow: &mut Option<Box<Follow>>,
+    predecessors: &mut Option<Box<DiskPredecessors>>,
 ) {
     let Some((earlier, generation)) = client.find(tag) else {
         return;
@@ -105,7 +105,7 @@ fn come_after(
         return;
     };
     let queued = queued(active).filter(|_| may_follow(request));
-    if queued.is_some_and(|queued| Follow::take_up(follow, &queued)) {
+    if queued.is_some_and(|queued| DiskPredecessors::add(predecessors, &queued)) {
         op.follows.fetch_add(1, Ordering::AcqRel);
         active.dependents.push(Dependent::Follows(Arc::clone(op)));
     } else {
@@ -115,7 +115,7 @@ fn come_after(
 }
 
 /// The queued parts of a request, if all its remaining work is transfers queued at one disk.
-fn queued(active: &Active) -> Option<Queued> {
+fn queued(active: &ActiveRequest) -> Option<QueuedParts> {
     let ends_with_its_transfers = matches!(
         active.kind,
         VolumeOp::Read
@@ -138,13 +138,13 @@ fn queued(active: &Active) -> Option<Queued> {
             ids.push(part.id?);
         }
     }
-    let follows = usize::from(active.follow.is_some());
-    (active.outstanding as usize == ids.len() + follows).then_some(Queued { disk, ids })
+    let follows = usize::from(active.predecessors.is_some());
+    (active.outstanding as usize == ids.len() + follows).then_some(QueuedParts { disk, ids })
 }
 
 /// Keeps the disk ids of a request's parts, unless some are kept back or parked. The request may have ended
 /// meanwhile.
-pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
+pub(crate) fn keep_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     let mut state = op.state.lock();
     if state.generation != generation {
         return;
@@ -161,27 +161,27 @@ pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
 }
 
 /// The request has been handed over as far as possible.
-pub(crate) fn begun(op: &Arc<Op>, feed: Feed) {
+pub(crate) fn handed_over(op: &Arc<Op>, mode: SubmitMode) {
     if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
-        followed(op, feed);
+        predecessors_done(op, mode);
     }
 }
 
 /// All requests that this one follows are complete.
-pub(crate) fn followed(op: &Arc<Op>, feed: Feed) {
+pub(crate) fn predecessors_done(op: &Arc<Op>, mode: SubmitMode) {
     let withheld = {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("it waits for this to end");
-        let mut follow = active.follow.take();
-        if is_doomed(op, active.kind) {
-            active.failure.get_or_insert(FORERUNNER);
+        let mut predecessors = active.predecessors.take();
+        if must_fail(op, active.kind) {
+            active.failure.get_or_insert(PREDECESSOR_FAILED);
             // Dropping the withheld parts answers them.
-            follow = None;
+            predecessors = None;
         }
         op.unit_done(&mut state);
-        follow.map(|follow| follow.withheld).unwrap_or_default()
+        predecessors.map(|found| found.withheld).unwrap_or_default()
     };
     for (disk, io) in withheld {
-        op.client.io.disks[disk].feeder.feed(io, feed);
+        op.client.io.disks[disk].feeder.submit(io, mode);
     }
 }

@@ -14,15 +14,15 @@ use volume::extent::Extent;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
-use super::after::{FORERUNNER, begun, is_doomed, note_ids};
+use super::after::{PREDECESSOR_FAILED, handed_over, keep_ids, must_fail};
 use super::rounds;
 use crate::buffer::{BufferError, Memory, Segments};
 use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::state::charge::Charge;
-use crate::state::disk::feeder::Feed;
-use crate::state::follow::Ready;
-use crate::state::op::{Active, Hold, Op, Part};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Hold, Op, Part};
+use crate::state::predecessors::ReadyRequests;
 use crate::state::request::{IoFailure, VolumeOp};
 use crate::state::volume::{Parked, VolumeCore};
 
@@ -31,8 +31,8 @@ const CUT: IoFailure = IoFailure::Cancelled {
 };
 
 /// Begins an op.
-pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
-    let mut planned = Ready::new();
+pub(crate) fn start(op: &Arc<Op>, mode: SubmitMode) {
+    let mut planned = ReadyRequests::new();
     let mut parked = Vec::new();
     let (volume, flush, generation, follows) = {
         let mut state = op.state.lock();
@@ -47,10 +47,10 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
         let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
         let volume = Arc::clone(&active.volume);
         active.outstanding = (planned.len() + parked.len()) as u32;
-        let follows = active.follow.is_some();
-        if let Some(follow) = &mut active.follow {
+        let follows = active.predecessors.is_some();
+        if let Some(predecessors) = &mut active.predecessors {
             active.outstanding += 1;
-            follow.withhold(&mut planned);
+            predecessors.withhold(&mut planned);
         }
         if active.outstanding == 0 && !flush {
             op.transfers_done(&mut state);
@@ -65,13 +65,13 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
     }
     let mut ids: SmallVec<[_; 2]> = SmallVec::new();
     for (disk, io) in planned.drain(..) {
-        ids.push(op.client.io.disks[disk].feeder.feed(io, feed));
+        ids.push(op.client.io.disks[disk].feeder.submit(io, mode));
     }
     if op.client.keeps_ids() {
-        note_ids(op, generation, &ids);
+        keep_ids(op, generation, &ids);
     }
     if follows {
-        begun(op, feed);
+        handed_over(op, mode);
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
 pub(crate) fn retry(volume: &Arc<VolumeCore>) {
     for parked in volume.take_parked() {
         let op = Arc::clone(&parked.op);
-        let mut planned = Ready::new();
+        let mut planned = ReadyRequests::new();
         {
             let mut state = op.state.lock();
             let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
@@ -101,12 +101,14 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
             volume.unparked();
             if planned.is_empty() {
                 op.unit_done(&mut state);
-            } else if let Some(follow) = &mut active.follow {
-                follow.withhold(&mut planned);
+            } else if let Some(predecessors) = &mut active.predecessors {
+                predecessors.withhold(&mut planned);
             }
         }
         for (disk, io) in planned.drain(..) {
-            op.client.io.disks[disk].feeder.feed(io, Feed::Worker);
+            op.client.io.disks[disk]
+                .feeder
+                .submit(io, SubmitMode::NonBlocking);
         }
     }
 }
@@ -114,8 +116,8 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
 /// The division of an op into disk requests.
 struct Plan<'a> {
     op: &'a Arc<Op>,
-    active: &'a mut Active,
-    planned: &'a mut Ready,
+    active: &'a mut ActiveRequest,
+    planned: &'a mut ReadyRequests,
     parked: &'a mut Vec<Parked>,
 }
 
@@ -146,8 +148,8 @@ impl Plan<'_> {
         if self.active.failure.is_some() {
             return;
         }
-        if is_doomed(self.op, self.active.kind) {
-            return self.failed(FORERUNNER);
+        if must_fail(self.op, self.active.kind) {
+            return self.failed(PREDECESSOR_FAILED);
         }
         let map = self.active.volume.map();
         if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
@@ -256,8 +258,8 @@ impl Plan<'_> {
     }
 
     fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
-        if is_doomed(self.op, self.active.kind) {
-            return self.failed(FORERUNNER);
+        if must_fail(self.op, self.active.kind) {
+            return self.failed(PREDECESSOR_FAILED);
         }
         match span.begin() {
             Ok(piece) => self.write(piece, zeros, whole),
@@ -352,9 +354,9 @@ impl Plan<'_> {
             count: part.count,
             class,
             order: active
-                .follow
+                .predecessors
                 .as_ref()
-                .map_or_else(Order::default, |follow| follow.order(part.disk)),
+                .map_or_else(Order::default, |found| found.order(part.disk)),
             durable: disks[part.disk].issues_durable(direction),
             segments: memory,
             target: Target::new(sink, active.parts.len() as u64),

@@ -1,6 +1,6 @@
 //! The jobs of the pool's worker.
 
-use crate::state::disk::feeder::Feed;
+use crate::state::disk::feeder::SubmitMode;
 use crate::state::pool::committer::Committer;
 use crate::state::pool::keeper::Keeper;
 use crate::state::worker::Job;
@@ -10,12 +10,12 @@ use crate::volume_io::{after, issue, rounds};
 pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
     match job {
         Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
-        Job::Ready(op) => issue::start(&op, Feed::Worker),
-        Job::Followed(op) => after::followed(&op, Feed::Worker),
+        Job::Ready(op) => issue::start(&op, SubmitMode::NonBlocking),
+        Job::Followed(op) => after::predecessors_done(&op, SubmitMode::NonBlocking),
         Job::Gate(volume) => {
             while let Some(op) = volume.next_held() {
-                if op.waited() {
-                    issue::start(&op, Feed::Worker);
+                if op.wait_ended() {
+                    issue::start(&op, SubmitMode::NonBlocking);
                 }
             }
         }

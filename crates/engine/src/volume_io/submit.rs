@@ -13,8 +13,8 @@ use super::{after, issue};
 use crate::clock;
 use crate::state::charge::Charge;
 use crate::state::client::ClientCore;
-use crate::state::disk::feeder::Feed;
-use crate::state::op::{Active, Op};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Op};
 use crate::state::request::{IoFailure, Tag, VolumeCompletion, VolumeOp};
 use crate::state::stream::core::{StreamCore, op_name};
 
@@ -23,12 +23,12 @@ const CLOSED: IoFailure = IoFailure::Cancelled {
     reason: "the pool is being closed",
 };
 
-/// The failure of a block that waited for a change which excluded it from the stream's range.
+/// The failure of a block that wait_ended for a change which excluded it from the stream's range.
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the range of its stream became shorter",
 };
 
-/// The failure of a block that waited for a change after which it spans several blocks.
+/// The failure of a block that wait_ended for a change after which it spans several blocks.
 const DIVIDED: IoFailure = IoFailure::Cancelled {
     reason: "the blocks of its stream became shorter",
 };
@@ -128,13 +128,13 @@ fn submit(
     op.is_after_failed.store(false, Ordering::Release);
     let volume = request.volume.core();
     if !request.after.is_empty() {
-        let follow = after::follow(client, &op, &request);
+        let predecessors = after::find_predecessors(client, &op, &request);
         op.state
             .lock()
             .active
             .as_mut()
             .expect("it was just put there")
-            .follow = follow;
+            .predecessors = predecessors;
     }
     let mut may_start = volume.enter(&op, request.barrier, &client.worker);
     if client.io.is_closed() && entry != Entry::Closing {
@@ -147,20 +147,20 @@ fn submit(
         }
     }
     if may_start {
-        op.waited();
+        op.wait_ended();
     }
-    if op.waited() {
-        let feed = match entry {
-            Entry::Batch => Feed::Batch,
-            _ => Feed::Caller,
+    if op.wait_ended() {
+        let mode = match entry {
+            Entry::Batch => SubmitMode::Batch,
+            _ => SubmitMode::Blocking,
         };
-        issue::start(&op, feed);
+        issue::start(&op, mode);
     }
     Ok((op, tag))
 }
 
 /// The active state of an op for a request, whose memory it takes.
-fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> Active {
+fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> ActiveRequest {
     let mut failure = None;
     let charge = match request.stream {
         Some(stream) => {
@@ -181,7 +181,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
             | VolumeOp::Write { durable: true }
             | VolumeOp::WriteZeroes { durable: true, .. }
     );
-    Active {
+    ActiveRequest {
         volume: Arc::clone(request.volume.core()),
         kind: request.op,
         offset: request.offset.0,
@@ -196,7 +196,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
         outstanding: 0,
         parts: SmallVec::new(),
         dependents: Vec::new(),
-        follow: None,
+        predecessors: None,
         handed_over: false,
         failure,
         user_data: request.user_data,

@@ -12,7 +12,7 @@ use engine::completion::CompletionQueue;
 use engine::disk::Disk;
 use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
 use engine::rt::ThreadParams;
-use engine::testing::Letters;
+use engine::testing::MailboxProbe;
 use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::profile::{DriveKind, DriveProfile};
@@ -144,7 +144,7 @@ fn a_disk_thread_allocates_nothing_per_request() {
 #[test]
 fn a_letter_allocates_only_where_there_is_no_place_for_it() {
     own_process(|| {
-        let mailbox = Letters::new(3);
+        let mailbox = MailboxProbe::new(3);
         let allocations = |letters: u64| {
             let before = counted();
             count_here(true);

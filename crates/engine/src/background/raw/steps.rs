@@ -13,7 +13,7 @@ use crate::state::request::IoFailure;
 
 /// The reason why a step failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Unperformed {
+pub(crate) enum StepError {
     #[error(transparent)]
     Io(#[from] IoFailure),
     /// Another server has the disk.
@@ -22,11 +22,11 @@ pub(crate) enum Unperformed {
 }
 
 /// The first step that failed.
-pub(crate) struct Undone {
+pub(crate) struct FailedStep {
     /// Its index; earlier steps have been performed.
     pub(crate) at: usize,
     /// The reason.
-    pub(crate) why: Unperformed,
+    pub(crate) why: StepError,
 }
 
 impl RawIo {
@@ -34,12 +34,12 @@ impl RawIo {
     ///
     /// # Errors
     /// The first failure; no later step has been performed.
-    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Undone> {
+    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), FailedStep> {
         let alike = |a: &Step, b: &Step| std::mem::discriminant(a) == std::mem::discriminant(b);
         let mut at = 0;
         for group in steps.chunk_by(alike) {
             let done = self.perform_group(disks, group);
-            done.map_err(|why| Undone { at, why })?;
+            done.map_err(|why| FailedStep { at, why })?;
             at += group.len();
         }
         Ok(())
@@ -52,21 +52,21 @@ impl RawIo {
         disk: usize,
         start: Sector,
         data: &[u8],
-    ) -> Result<(), Unperformed> {
+    ) -> Result<(), StepError> {
         let mut found = vec![0; data.len()];
         self.read(disks, disk, start, &mut found)?;
         if found == data {
             return Ok(());
         }
         let (name, why) = (&disks[disk].name, volume::owner::why_not(data, &found));
-        Err(Unperformed::TakenOver {
+        Err(StepError::TakenOver {
             disk,
             what: format!("{name}: {why}"),
         })
     }
 
-    fn perform_group(&self, disks: &[DiskCore], group: &[Step]) -> Result<(), Unperformed> {
-        let _under_way = UnderWay::new(disks, group);
+    fn perform_group(&self, disks: &[DiskCore], group: &[Step]) -> Result<(), StepError> {
+        let _under_way = PendingMetadata::new(disks, group);
         let mut writes = Vec::new();
         let mut flushes = Vec::new();
         for step in group {
@@ -90,12 +90,12 @@ impl RawIo {
 
 /// Counts a group of metadata steps at its disks while it is being performed, so that `status` can name the disk
 /// that flushes wait for.
-struct UnderWay<'a> {
+struct PendingMetadata<'a> {
     disks: &'a [DiskCore],
     group: &'a [Step],
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> PendingMetadata<'a> {
     fn new(disks: &'a [DiskCore], group: &'a [Step]) -> Self {
         let under_way = Self { disks, group };
         for disk in under_way.disks() {
@@ -111,7 +111,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingMetadata<'_> {
     fn drop(&mut self) {
         for disk in self.disks() {
             disk.metadata.fetch_sub(1, Relaxed);

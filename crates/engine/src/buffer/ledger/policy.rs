@@ -5,7 +5,7 @@ use sched::units::Time;
 
 use super::super::AccountId;
 use super::super::slot::Slot;
-use super::record::Spared;
+use super::record::Reprieve;
 use super::{Ledger, account, pages_of};
 
 impl Ledger {
@@ -21,7 +21,7 @@ impl Ledger {
             }
         }
         self.settle(now, slots);
-        let next = [self.shares.next_deadline(), self.end_respites(now, slots)];
+        let next = [self.shares.next_deadline(), self.end_reprieves(now, slots)];
         self.settle(now, slots);
         next.into_iter().flatten().min()
     }
@@ -34,14 +34,14 @@ impl Ledger {
                     if let Some(record) = self.accounts.get_mut(&account(client)) {
                         record.fixed_granted = true;
                         record.fixed_missing = record.fixed_pages;
-                        self.news = true;
+                        self.may_serve_waiters = true;
                     }
                 }
                 MemoryAction::GrantVariable { client, bytes } => {
                     if let Some(record) = self.accounts.get_mut(&account(client)) {
                         record.granted += pages_of(bytes);
-                        self.news = true;
-                        record.tell_starved();
+                        self.may_serve_waiters = true;
+                        record.wake_refused();
                     }
                 }
                 MemoryAction::Ask { client, bytes, by } => {
@@ -88,15 +88,15 @@ impl Ledger {
             entry.revoked = true;
             let taken = entry.pages.len() as u32;
             // While a transfer fills it, its pages could not be reused anyway.
-            entry.spared = slots[index].spare().then_some(Spared {
-                look_at: now + self.respite,
+            entry.reprieve = slots[index].spare().then_some(Reprieve {
+                look_at: now + self.reprieve_duration,
                 has_ended: false,
             });
-            if entry.spared.is_some() {
-                self.spared.push(index as u32);
+            if entry.reprieve.is_some() {
+                self.reprieved.push(index as u32);
                 self.new_deadline = true;
             }
-            let hand_back = entry.spared.is_none() && slots[index].revoke();
+            let hand_back = entry.reprieve.is_none() && slots[index].revoke();
             entry.pinned = !hand_back;
             if let Some(record) = self.accounts.get_mut(&id) {
                 record.used -= taken;
@@ -120,28 +120,28 @@ impl Ledger {
 
     /// Revokes buffers whose reprieve has ended, because they were read or their transfer ended long enough
     /// ago. Returns the time of the next check.
-    fn end_respites(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
+    fn end_reprieves(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for index in std::mem::take(&mut self.spared) {
+        for index in std::mem::take(&mut self.reprieved) {
             let entry = &mut self.entries[index as usize];
-            let Some(spared) = &mut entry.spared else {
+            let Some(reprieve) = &mut entry.reprieve else {
                 continue;
             };
             let slot = &slots[index as usize];
-            if spared.look_at <= now {
+            if reprieve.look_at <= now {
                 let is_filled = slot.is_being_filled();
-                if !slot.is_unread() || (spared.has_ended && !is_filled) {
-                    entry.spared = None;
+                if !slot.is_unread() || (reprieve.has_ended && !is_filled) {
+                    entry.reprieve = None;
                     if slot.revoke() {
                         self.hand_back(now, index);
                     }
                     continue;
                 }
-                spared.has_ended = !is_filled;
-                spared.look_at = now + self.respite;
+                reprieve.has_ended = !is_filled;
+                reprieve.look_at = now + self.reprieve_duration;
             }
-            next = [next, Some(spared.look_at)].into_iter().flatten().min();
-            self.spared.push(index);
+            next = [next, Some(reprieve.look_at)].into_iter().flatten().min();
+            self.reprieved.push(index);
         }
         next
     }
@@ -167,7 +167,7 @@ impl Ledger {
                 record.fixed.give(region.clone());
                 record.regions.push(region);
             }
-            self.news = true;
+            self.may_serve_waiters = true;
             record.event.signal();
         }
     }

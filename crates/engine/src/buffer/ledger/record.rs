@@ -12,17 +12,17 @@ use crate::event::EventFd;
 
 /// The part of an account that a buffer comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum AccountPart {
     Fixed,
     Variable,
 }
 
 /// The ledger's record of a buffer.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct BufferRecord {
     pub(super) pages: Range<u32>,
     pub(super) account: AccountId,
-    pub(super) part: Part,
+    pub(super) part: AccountPart,
     /// The entry is free.
     pub(super) vacant: bool,
     /// Its holder has dropped it.
@@ -32,29 +32,29 @@ pub(super) struct Entry {
     /// It was revoked, and transfers still use it or it has a reprieve.
     pub(super) pinned: bool,
     /// It was revoked while its data was unread, and the holder may still use the data.
-    pub(super) spared: Option<Spared>,
+    pub(super) reprieve: Option<Reprieve>,
     /// Its pages have been returned.
     pub(super) returned: bool,
 }
 
 /// The reprieve of a buffer that is revoked while its data is unread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spared {
+pub(super) struct Reprieve {
     /// Time of the next check.
     pub(super) look_at: Time,
     /// The transfer had ended at the last check.
     pub(super) has_ended: bool,
 }
 
-impl Entry {
+impl BufferRecord {
     pub(super) fn can_be_taken(&self, from: AccountId) -> bool {
-        let is_theirs = !self.vacant && self.account == from && self.part == Part::Variable;
+        let is_theirs = !self.vacant && self.account == from && self.part == AccountPart::Variable;
         is_theirs && !self.revoked
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct AccountRecord {
     pub(super) name: String,
     pub(super) event: Arc<EventFd>,
     /// Free pages of the fixed part.
@@ -84,7 +84,7 @@ pub(super) struct Record {
     pub(super) closed: bool,
 }
 
-impl Record {
+impl AccountRecord {
     /// The sum of all requests to give back, in pages.
     pub(super) fn owed(&self) -> u32 {
         self.asked.iter().map(|ask| ask.1).sum()
@@ -104,7 +104,7 @@ impl Record {
     }
 
     /// Wakes a client whose allocation was refused, because it may succeed now.
-    pub(super) fn tell_starved(&self) {
+    pub(super) fn wake_refused(&self) {
         if self.missed > 0 {
             self.event.signal();
         }

@@ -8,7 +8,9 @@ use sched::request::{Class, Op, Order, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount, Time};
 
-use super::super::{Dispatcher, DispatcherConfig, DispatcherHandle, Io, Patience, Places, Reason};
+use super::super::{
+    Dispatcher, DispatcherConfig, DispatcherHandle, Io, Patience, Places, RejectReason,
+};
 use crate::buffer::{Account, Buffer, Memory, MemoryConfig};
 use crate::clock;
 use crate::completion::{CompletionQueue, IoError};
@@ -242,5 +244,5 @@ fn a_borrower_that_panics_ends_the_dispatcher_and_goes_on_itself() {
     let late = rig.io(&queue, Op::Read, 7, &buffer);
     rig.dispatcher.stop(true);
     let refused = rig.handle.try_submit(late).unwrap_err();
-    assert_eq!(refused.reason, Reason::Stopped);
+    assert_eq!(refused.reason, RejectReason::Stopped);
 }

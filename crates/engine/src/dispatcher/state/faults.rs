@@ -46,7 +46,7 @@ impl DispatcherState {
     }
 
     /// The reason why the rest of a split request is not served.
-    pub(super) fn doomed(&self, id: RequestId) -> Option<IoError> {
+    pub(super) fn rest_failure(&self, id: RequestId) -> Option<IoError> {
         let entry = self.entries[index_of(id)].as_ref()?;
         if entry.target.is_none() {
             return Some(IoError::Cancelled);
@@ -73,7 +73,7 @@ impl DispatcherState {
                 .collect();
             for follower in followers {
                 self.scheduler.cancel(now, follower);
-                self.finish(follower, Err(IoError::Forerunner), now);
+                self.finish(follower, Err(IoError::PredecessorFailed), now);
                 failed.push(follower);
             }
         }
@@ -106,16 +106,16 @@ impl DispatcherState {
     }
 
     /// Handles a disk that cannot even be waited for: its pending completions will never arrive.
-    pub fn deaf(&mut self, now: Time, error: DiskError) {
-        self.deaf = true;
+    pub fn wait_failed(&mut self, now: Time, error: DiskError) {
+        self.wait_failed = true;
         self.gone(now, error);
         self.give_up_on_disk(now, IoError::Disk(error));
     }
 
     /// True if the disk cannot be waited for any more.
     #[must_use]
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
+    pub fn has_wait_failed(&self) -> bool {
+        self.wait_failed
     }
 
     /// Stops accepting requests; with `drain` serves the queued ones, otherwise fails them.
@@ -123,7 +123,7 @@ impl DispatcherState {
         let now = self.event(now);
         self.stopping = true;
         if !drain {
-            self.hurried = true;
+            self.is_hurried = true;
             self.fail_queued(now, IoError::Stopped, |_| true);
         }
     }
@@ -131,7 +131,7 @@ impl DispatcherState {
     /// True if it has stopped and all requests have been answered.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let abandoned = self.deaf || self.health.given_up;
+        let abandoned = self.wait_failed || self.health.given_up;
         self.stopping
             && self.answers.is_empty()
             && (self.live == 0 || (abandoned && self.live == self.on_disk))
@@ -139,7 +139,7 @@ impl DispatcherState {
 
     /// When the current stall limit passes, if nothing completes before.
     pub(super) fn stall_at(&self) -> Option<Time> {
-        let waits = self.on_disk > 0 && !self.health.given_up && !self.deaf;
+        let waits = self.on_disk > 0 && !self.health.given_up && !self.wait_failed;
         let limit = if self.health.stalled {
             self.give_up_after()
         } else {
@@ -154,7 +154,7 @@ impl DispatcherState {
             stalled_after,
             give_up_after,
         } = self.patience;
-        if self.hurried {
+        if self.is_hurried {
             stalled_after
         } else {
             give_up_after.max(stalled_after)

@@ -22,12 +22,15 @@ fn after_a_failed_write_what_was_to_come_after_it_fails_and_nothing_else() {
         "{results:?}"
     );
     assert_eq!((results[&0], results[&2]), (Ok(()), Ok(())));
-    let forerunner = Err(IoError::Forerunner);
-    assert_eq!((results[&3], results[&4]), (forerunner, forerunner));
+    let predecessor_failed = Err(IoError::PredecessorFailed);
+    assert_eq!(
+        (results[&3], results[&4]),
+        (predecessor_failed, predecessor_failed)
+    );
     rig.knobs.fails_writes.store(false, Ordering::SeqCst);
     // A write that is submitted only after the failure.
     after(rig.small(5, Op::Write, 0), [None, Some(write)]);
-    assert_eq!(rig.answer().result, forerunner);
+    assert_eq!(rig.answer().result, predecessor_failed);
     rig.handle.submit(rig.small(6, Op::Write, 0)).unwrap();
     assert_eq!(rig.answer().result, Ok(()));
 }
@@ -57,7 +60,7 @@ fn a_disk_that_cannot_be_waited_for_is_gone() {
     let rig = rig();
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
-    rig.knobs.deaf.store(true, Ordering::SeqCst);
+    rig.knobs.wait_failed.store(true, Ordering::SeqCst);
     rig.settle();
     let results = rig.results(2);
     assert!(
@@ -223,6 +226,6 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
             .try_submit(rig.small(2, Op::Read, 0))
             .unwrap_err()
             .reason,
-        Reason::Stopped
+        RejectReason::Stopped
     );
 }

@@ -50,29 +50,29 @@ fn what_a_disk_cannot_do_is_refused_and_comes_back() {
     let segments = |range| buffer.segments(Op::Read, range).unwrap();
     assert_eq!(
         reason(rig.io(1, Op::Read, SECTORS.0, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, u64::MAX, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, 0, segments(0..0))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, 0, segments(0..700))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Write, 0, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     let theirs = Io {
         account: AccountId(77),
         ..rig.io(1, Op::Read, 0, segments(0..512))
     };
-    assert_eq!(reason(theirs), Reason::Foreign);
+    assert_eq!(reason(theirs), RejectReason::Foreign);
     let stranger = Io {
         class: Class::Stream(TaskId(5)),
         ..rig.io(1, Op::Read, 0, segments(0..512))
@@ -97,7 +97,7 @@ fn a_full_queue_refuses_or_makes_wait_and_leaves_room_for_streams() {
             .try_submit(rig.small(4, Op::Read, 0))
             .unwrap_err()
             .reason,
-        Reason::Full
+        RejectReason::Full
     );
     assert_eq!(rig.answer().token, 4, "the refused one, dropped");
     rig.handle.try_submit(rig.of_stream(5)).unwrap();
@@ -234,7 +234,7 @@ fn stopping_serves_or_fails_what_is_queued_and_answers_everybody() {
         let served = rig.results(if drain { 10 } else { 1 });
         assert!(served.values().all(Result::is_ok), "{served:?}");
         let late = rig.handle.submit(rig.small(50, Op::Read, 0)).unwrap_err();
-        assert_eq!(late.reason, Reason::Stopped);
+        assert_eq!(late.reason, RejectReason::Stopped);
         assert_eq!(rig.handle.report().unwrap_err(), Stopped);
         assert_eq!(rig.served.lock().unwrap().len(), if drain { 10 } else { 1 });
     }

@@ -10,17 +10,17 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use sched::request::{Class, RequestId};
 
-use crate::dispatcher::{DispatcherHandle, Io, Reason, Rejected};
+use crate::dispatcher::{DispatcherHandle, Io, RejectReason, Rejected};
 
 /// How a request is handed to a disk when its inbox may be full.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feed {
+pub(crate) enum SubmitMode {
     /// The caller sleeps while the inbox is full.
-    Caller,
+    Blocking,
     /// The caller does not sleep, and wakes the disk once at the end of its batch by [`Feeder::announce`].
     Batch,
     /// The caller does not sleep; the disk is woken at once.
-    Worker,
+    NonBlocking,
 }
 
 /// Hands requests to a disk, also for threads that must not sleep while its inbox is full.
@@ -49,25 +49,27 @@ impl Feeder {
 
     /// Hands over a request. If the disk refuses it, its target is answered as stopped. Returns the disk's
     /// id of it; `None` if it waits in the backlog or was refused.
-    pub(crate) fn feed(&self, io: Io, feed: Feed) -> Option<RequestId> {
+    pub(crate) fn submit(&self, io: Io, mode: SubmitMode) -> Option<RequestId> {
         let backlog = &self.backlogs[match io.class {
             Class::Stream(_) | Class::Swept(..) => 0,
             Class::Reserved(..) => 1,
             Class::BestEffort(_) => 2,
         }];
-        let handed_over = match feed {
-            Feed::Caller => self.handle.submit(io),
+        let handed_over = match mode {
+            SubmitMode::Blocking => self.handle.submit(io),
             // A later request must not overtake those in the backlog.
-            Feed::Batch | Feed::Worker if backlog.waiting.load(Ordering::Acquire) > 0 => {
+            SubmitMode::Batch | SubmitMode::NonBlocking
+                if backlog.waiting.load(Ordering::Acquire) > 0 =>
+            {
                 Err(Rejected::full(io))
             }
-            Feed::Batch => self.handle.try_submit_quietly(io),
-            Feed::Worker => self.handle.try_submit(io),
+            SubmitMode::Batch => self.handle.try_submit_quietly(io),
+            SubmitMode::NonBlocking => self.handle.try_submit(io),
         };
         match handed_over {
             Ok(id) => Some(id),
             Err(rejected) => {
-                if rejected.reason == Reason::Full {
+                if rejected.reason == RejectReason::Full {
                     // Requests that would make room may be among those not yet announced.
                     self.handle.announce();
                     backlog.put(&self.handle, *rejected.io);

@@ -3,10 +3,10 @@
 //! A reservation is admitted on all disks that it touches, or on none. The admission test runs only here.
 //! Dispatchers learn of admitted tasks and test nothing.
 
+mod delta_l;
 mod leaving;
 pub(crate) mod need;
 mod servers;
-mod told;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) struct Admission {
     policy: Policy,
     books: Vec<Book>,
     /// The version of each book from which its dispatcher's delta-L was computed.
-    told: Vec<Option<u64>>,
+    published_versions: Vec<Option<u64>>,
     next_task: u64,
     next_key: u64,
     names: HashMap<TaskId, (String, TaskKind)>,
@@ -49,41 +49,41 @@ pub(crate) struct Admission {
 }
 
 /// The refusal of a stream, with the data to search for a rate that fits.
-pub(crate) struct Unadmitted {
+pub(crate) struct AdmissionRefusal {
     disk: Box<DiskRefusal>,
     /// A copy of the books. The search takes dozens of admission tests per disk, and only the requester
     /// should wait for it.
     books: Admission,
 }
 
-impl Unadmitted {
+impl AdmissionRefusal {
     /// Searches the largest rate that would fit, and adds it to the refusal.
-    pub(crate) fn into_refusal(self, asked: Ask<'_>) -> Refusal {
+    pub(crate) fn into_refusal(self, request: StreamRequest<'_>) -> Refusal {
         Refusal::Load {
             disk: self.disk,
-            rate_that_fits: self.books.into_rate_that_fits(asked),
+            rate_that_fits: self.books.into_rate_that_fits(request),
         }
     }
 }
 
 /// A task that a disk cannot carry.
-struct Misfit {
+struct RefusedTask {
     disk: usize,
     id: TaskId,
     service: Nanos,
     period: Nanos,
-    why: Why,
+    why: TaskRefusal,
 }
 
-enum Why {
+enum TaskRefusal {
     /// The service time exceeds the period.
-    Alone,
+    ExceedsPeriod,
     Span(SpanError),
 }
 
 /// A stream's parameters as admission needs them.
 #[derive(Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct StreamRequest<'a> {
     pub(crate) name: &'a str,
     pub(crate) needs: &'a [Need],
     pub(crate) block: Bytes,
@@ -96,7 +96,7 @@ impl Admission {
         Self {
             policy,
             books: vec![Book::new(); disks],
-            told: vec![None; disks],
+            published_versions: vec![None; disks],
             next_task: 1,
             next_key: 1,
             names: HashMap::new(),
@@ -156,32 +156,32 @@ impl Admission {
     pub(crate) fn admit(
         &mut self,
         disks: &[DiskCore],
-        ask: Ask<'_>,
-    ) -> Result<Vec<StreamTask>, Box<Unadmitted>> {
-        self.try_admit(ask).map_err(|misfit| {
-            let disk = Box::new(self.describe(disks, &misfit, ask.span.from));
+        request: StreamRequest<'_>,
+    ) -> Result<Vec<StreamTask>, Box<AdmissionRefusal>> {
+        self.try_admit(request).map_err(|misfit| {
+            let disk = Box::new(self.describe(disks, &misfit, request.span.from));
             let books = self.clone_books();
-            Box::new(Unadmitted { disk, books })
+            Box::new(AdmissionRefusal { disk, books })
         })
     }
 
-    fn try_admit(&mut self, ask: Ask<'_>) -> Result<Vec<StreamTask>, Misfit> {
-        let mut tasks = Vec::with_capacity(ask.needs.len());
-        for need in ask.needs {
-            let id = self.next_task(ask.name, TaskKind::Stream);
-            let misfit = |why| Misfit {
+    fn try_admit(&mut self, request: StreamRequest<'_>) -> Result<Vec<StreamTask>, RefusedTask> {
+        let mut tasks = Vec::with_capacity(request.needs.len());
+        for need in request.needs {
+            let id = self.next_task(request.name, TaskKind::Stream);
+            let misfit = |why| RefusedTask {
                 disk: need.disk,
                 id,
                 service: need.service,
-                period: need.period(ask.block, ask.rate),
+                period: need.period(request.block, request.rate),
                 why,
             };
-            let joined = match need.task(ask.block, ask.rate) {
+            let joined = match need.task(request.block, request.rate) {
                 Ok(params) => self.books[need.disk]
-                    .join(id, params, ask.span)
+                    .join(id, params, request.span)
                     .map(|()| params)
-                    .map_err(|error| misfit(Why::Span(error))),
-                Err(_) => Err(misfit(Why::Alone)),
+                    .map_err(|error| misfit(TaskRefusal::Span(error))),
+                Err(_) => Err(misfit(TaskRefusal::ExceedsPeriod)),
             };
             match joined {
                 Ok(params) => tasks.push(StreamTask {
@@ -219,11 +219,14 @@ impl Admission {
     }
 
     /// The largest rate at which the stream would be admitted, to a millionth. Consumes the books.
-    pub(crate) fn into_rate_that_fits(mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
-        let mut fits_not = ask.rate.0;
-        for need in ask.needs {
-            let period = self.books[need.disk].smallest_period(need.service, ask.span)?;
-            fits_not = fits_not.min(need.rate(ask.block, period).0.saturating_add(1));
+    pub(crate) fn into_rate_that_fits(
+        mut self,
+        request: StreamRequest<'_>,
+    ) -> Option<BytesPerSecond> {
+        let mut fits_not = request.rate.0;
+        for need in request.needs {
+            let period = self.books[need.disk].smallest_period(need.service, request.span)?;
+            fits_not = fits_not.min(need.rate(request.block, period).0.saturating_add(1));
         }
         let mut fits = 0;
         for step in 0..RATE_STEPS {
@@ -236,9 +239,9 @@ impl Admission {
             if rate <= fits {
                 break;
             }
-            let tried = Ask {
+            let tried = StreamRequest {
                 rate: BytesPerSecond(rate),
-                ..ask
+                ..request
             };
             match self.try_admit(tried) {
                 Ok(tasks) => {
@@ -251,7 +254,7 @@ impl Admission {
         (fits > 0).then_some(BytesPerSecond(fits))
     }
 
-    fn describe(&self, disks: &[DiskCore], misfit: &Misfit, at: Time) -> DiskRefusal {
+    fn describe(&self, disks: &[DiskCore], misfit: &RefusedTask, at: Time) -> DiskRefusal {
         let mut refusal = DiskRefusal {
             disk: disks[misfit.disk].name.clone(),
             utilization: self.books[misfit.disk].utilization(at),
@@ -266,11 +269,11 @@ impl Admission {
         };
         let mut at = at;
         match misfit.why {
-            Why::Alone => {
+            TaskRefusal::ExceedsPeriod => {
                 refusal.interval_ns = Some(misfit.period.0);
                 refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
             }
-            Why::Span(SpanError::Refused {
+            TaskRefusal::Span(SpanError::Refused {
                 at: refused_at,
                 refusal: why,
             }) => {
@@ -285,7 +288,7 @@ impl Admission {
                     refusal.task = self.culprit(misfit.disk, why.task);
                 }
             }
-            Why::Span(error) => refusal.refused_by = error.to_string(),
+            TaskRefusal::Span(error) => refusal.refused_by = error.to_string(),
         }
         if let Some(leaving) = self.leaving(misfit.disk, at) {
             refusal.utilization_leaving = leaving.utilization;
@@ -316,14 +319,14 @@ impl Admission {
     pub(crate) fn test_change(
         &self,
         disks: &[DiskCore],
-        ask: Ask<'_>,
+        request: StreamRequest<'_>,
         old: &[StreamTask],
-    ) -> Result<(), Box<Unadmitted>> {
+    ) -> Result<(), Box<AdmissionRefusal>> {
         let mut without = self.clone_books();
         for task in old {
             without.books[task.disk].leave(task.id, Time::ZERO);
         }
-        without.admit(disks, ask).map(|_| ())
+        without.admit(disks, request).map(|_| ())
     }
 
     /// A copy of the books for trials.
@@ -331,7 +334,7 @@ impl Admission {
         Self {
             policy: self.policy,
             books: self.books.clone(),
-            told: self.told.clone(),
+            published_versions: self.published_versions.clone(),
             next_task: self.next_task,
             next_key: self.next_key,
             names: self.names.clone(),

@@ -16,11 +16,11 @@ pub(crate) enum Timer {
     /// The span of a stream ends.
     SpanEnds(Weak<StreamCore>),
     /// The share of a departed task is free, and delta-L has grown.
-    Freed,
+    ShareFreed,
 }
 
 /// An action that is due.
-pub(crate) enum Due {
+pub(crate) enum KeeperTask {
     /// Nothing of a stream that is being closed is in flight any more: its reservation has to be released.
     Close(Arc<StreamCore>),
     /// The time of a timer has come.
@@ -29,9 +29,9 @@ pub(crate) enum Due {
 
 /// Distinguishes timers of the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Of {
+enum TimerKey {
     /// All shares that become free then; they need only one timer.
-    Freed,
+    ShareFreed,
     /// A stream, by its key.
     Stream(u64),
 }
@@ -39,7 +39,7 @@ enum Of {
 #[derive(Default)]
 struct Queue {
     closing: Vec<Arc<StreamCore>>,
-    timers: BTreeMap<(Time, Of), Timer>,
+    timers: BTreeMap<(Time, TimerKey), Timer>,
     stopping: bool,
 }
 
@@ -81,40 +81,42 @@ impl Keeper {
     /// Closes a stream at the end of its span.
     pub(crate) fn close_at(&self, at: Time, stream: &Arc<StreamCore>) {
         let timer = Timer::SpanEnds(Arc::downgrade(stream));
-        self.set((at, Of::Stream(stream.key)), timer);
+        self.set((at, TimerKey::Stream(stream.key)), timer);
     }
 
     /// Removes the timer of a stream's span, because the stream has ended.
     pub(crate) fn forget_span(&self, stream: &StreamCore) {
         if let Some(until) = stream.span.and_then(|span| span.until) {
-            let of = Of::Stream(stream.key);
-            self.queue.lock().timers.remove(&(until, of));
+            let key = TimerKey::Stream(stream.key);
+            self.queue.lock().timers.remove(&(until, key));
         }
     }
 
     /// Publishes delta-L again when a share becomes free.
     pub(crate) fn freed_at(&self, at: Time) {
-        self.set((at, Of::Freed), Timer::Freed);
+        self.set((at, TimerKey::ShareFreed), Timer::ShareFreed);
     }
 
-    fn set(&self, at: (Time, Of), timer: Timer) {
+    fn set(&self, at: (Time, TimerKey), timer: Timer) {
         self.queue.lock().timers.insert(at, timer);
         self.changed.notify_one();
     }
 
     /// Waits for an action; `None` when stopped.
-    pub(crate) fn next(&self) -> Option<Due> {
+    pub(crate) fn next(&self) -> Option<KeeperTask> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(stream) = queue.closing.pop() {
-                return Some(Due::Close(stream));
+                return Some(KeeperTask::Close(stream));
             }
             if queue.stopping {
                 return None;
             }
             let now = clock::now();
             match queue.timers.first_entry() {
-                Some(entry) if entry.key().0 <= now => return Some(Due::Timer(entry.remove())),
+                Some(entry) if entry.key().0 <= now => {
+                    return Some(KeeperTask::Timer(entry.remove()));
+                }
                 Some(entry) => {
                     let left = Duration::from_nanos(entry.key().0.saturating_since(now).0);
                     self.changed.wait_for(&mut queue, left);
@@ -162,9 +164,9 @@ mod tests {
         let ends = || {
             let queue = pool.core.keeper.queue.lock();
             let ends = queue.timers.keys();
-            ends.filter_map(|&(at, of)| match of {
-                Of::Stream(key) => Some((at, key)),
-                Of::Freed => None,
+            ends.filter_map(|&(at, key)| match key {
+                TimerKey::Stream(stream) => Some((at, stream)),
+                TimerKey::ShareFreed => None,
             })
             .collect::<Vec<_>>()
         };

@@ -1,4 +1,4 @@
-//! Reading ahead before a stream's blocks become longer.
+//! ReadAheadReader ahead before a stream's blocks become longer.
 //!
 //! While a reservation is changed no block is submitted, and the first longer block is due one new period
 //! after the change. Until then the reader lives on buffers that it has already read. So before the change
@@ -16,7 +16,7 @@ use sched::units::BytesPerSecond;
 
 /// The amount to read ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ReadAheadTarget {
     /// Read up to a multiple of this many bytes of the range: the longer block.
     pub(crate) block: u64,
     /// The least number of buffers to fill.
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) rate: BytesPerSecond,
 }
 
-impl Target {
+impl ReadAheadTarget {
     /// Number of buffers missing when `read` are read and the next one begins at `next`.
     fn missing(&self, read: usize, next: u64) -> usize {
         let into = next % self.block;
@@ -53,18 +53,18 @@ impl Target {
 
 /// Coordinates a stream's readers and the thread that waits for them before a change.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     /// There is a target. Read without the lock.
-    is_wanted: AtomicBool,
+    is_requested: AtomicBool,
     state: Mutex<State>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     readers: usize,
     /// The target, and its number.
-    target: Option<(u64, Target)>,
+    target: Option<(u64, ReadAheadTarget)>,
     targets: u64,
     /// Number of missing buffers, as last reported.
     missing: usize,
@@ -74,20 +74,20 @@ struct State {
     full_since: Option<Instant>,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// True if there is a reader to wait for.
-    pub(crate) fn is_read(&self) -> bool {
+    pub(crate) fn has_reader(&self) -> bool {
         self.state.lock().readers > 0
     }
 
     /// Sets a target for the readers, until the returned value is dropped. They do not read past it.
-    pub(crate) fn want(&self, target: Target) -> Wanted<'_> {
+    pub(crate) fn request(&self, target: ReadAheadTarget) -> ReadAheadRequest<'_> {
         let mut state = self.state.lock();
         state.targets += 1;
         state.target = Some((state.targets, target));
         (state.missing, state.is_over, state.full_since) = (target.missing_max(), false, None);
-        self.is_wanted.store(true, Ordering::Release);
-        Wanted(self)
+        self.is_requested.store(true, Ordering::Release);
+        ReadAheadRequest(self)
     }
 
     /// The rate reserved before the change, while a target is set.
@@ -95,16 +95,16 @@ impl Ahead {
         self.target().map(|(_, target)| target.rate)
     }
 
-    fn target(&self) -> Option<(u64, Target)> {
-        let is_wanted = self.is_wanted.load(Ordering::Acquire);
-        is_wanted.then(|| self.state.lock().target).flatten()
+    fn target(&self) -> Option<(u64, ReadAheadTarget)> {
+        let is_requested = self.is_requested.load(Ordering::Acquire);
+        is_requested.then(|| self.state.lock().target).flatten()
     }
 }
 
 /// Keeps a target set.
-pub(crate) struct Wanted<'a>(&'a Ahead);
+pub(crate) struct ReadAheadRequest<'a>(&'a ReadAhead);
 
-impl Wanted<'_> {
+impl ReadAheadRequest<'_> {
     /// Waits until the readers have finished or all buffers have been full for `full_for`, at most until
     /// `until`. Returns the number of missing buffers.
     pub(crate) fn wait(&self, until: Instant, full_for: Duration) -> usize {
@@ -115,34 +115,34 @@ impl Wanted<'_> {
             if next <= Instant::now() {
                 break;
             }
-            self.0.told.wait_until(&mut state, next);
+            self.0.changed.wait_until(&mut state, next);
         }
         // Without a reader nobody can be late.
         if state.readers > 0 { state.missing } else { 0 }
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for ReadAheadRequest<'_> {
     fn drop(&mut self) {
-        self.0.is_wanted.store(false, Ordering::Release);
+        self.0.is_requested.store(false, Ordering::Release);
         self.0.state.lock().target = None;
     }
 }
 
 /// A reader of a stream.
-pub(crate) struct Reading<'a> {
-    ahead: &'a Ahead,
+pub(crate) struct ReadAheadReader<'a> {
+    ahead: &'a ReadAhead,
     /// A change waits for this reader.
     is_waited_for: Cell<bool>,
     /// The target that this reader knows of.
-    noticed: Cell<Option<(u64, Target)>>,
+    known_target: Cell<Option<(u64, ReadAheadTarget)>>,
     /// Enough is read for the target: the next block is submitted after the change.
     holds: Cell<bool>,
 }
 
 /// A reader's progress.
 #[derive(Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct ReadProgress {
     /// Buffers read and not used.
     pub(crate) read: usize,
     /// Buffers in flight.
@@ -153,14 +153,14 @@ pub(crate) struct Progress {
     pub(crate) next: u64,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ReadAheadReader<'a> {
     /// Registers a reader, until it [settles](Self::settle).
-    pub(crate) fn new(ahead: &'a Ahead) -> Self {
+    pub(crate) fn new(ahead: &'a ReadAhead) -> Self {
         ahead.state.lock().readers += 1;
         Self {
             ahead,
             is_waited_for: Cell::new(true),
-            noticed: Cell::new(None),
+            known_target: Cell::new(None),
             holds: Cell::new(false),
         }
     }
@@ -169,12 +169,12 @@ impl<'a> Reading<'a> {
     pub(crate) fn settle(&self) {
         if self.is_waited_for.replace(false) {
             self.ahead.state.lock().readers -= 1;
-            self.ahead.told.notify_all();
+            self.ahead.changed.notify_all();
         }
     }
 
     /// True if a target is set.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.ahead.target().is_some()
     }
 
@@ -184,16 +184,16 @@ impl<'a> Reading<'a> {
     }
 
     /// Looks for a new target. To be called before the buffers for it are looked at.
-    pub(crate) fn notice(&self) {
+    pub(crate) fn load_target(&self) {
         let target = self.ahead.target();
-        if self.noticed.replace(target) != target {
+        if self.known_target.replace(target) != target {
             self.holds.set(false);
         }
     }
 
     /// Checks if enough is read ahead. To be called before a block is submitted.
-    pub(crate) fn look(&self, progress: impl FnOnce() -> Progress) {
-        let Some((_, target)) = self.noticed.get().filter(|_| !self.holds.get()) else {
+    pub(crate) fn check_target(&self, progress: impl FnOnce() -> ReadProgress) {
+        let Some((_, target)) = self.known_target.get().filter(|_| !self.holds.get()) else {
             return;
         };
         let of = progress();
@@ -204,8 +204,13 @@ impl<'a> Reading<'a> {
 
     /// Reports progress to the waiting thread; to be called before sleeping. `is_all`: no more will be
     /// submitted. `is_full`: all buffers are used.
-    pub(crate) fn tell(&self, is_all: bool, is_full: bool, progress: impl FnOnce() -> Progress) {
-        let Some((number, target)) = self.noticed.get() else {
+    pub(crate) fn report(
+        &self,
+        is_all: bool,
+        is_full: bool,
+        progress: impl FnOnce() -> ReadProgress,
+    ) {
+        let Some((number, target)) = self.known_target.get() else {
             return;
         };
         let of = progress();
@@ -217,14 +222,16 @@ impl<'a> Reading<'a> {
             false => of.read.min(of.most),
         };
         let mut state = self.ahead.state.lock();
-        let is_it = state.target.is_some_and(|(wanted, _)| wanted == number);
+        let is_it = state
+            .target
+            .is_some_and(|(requested, _)| requested == number);
         if is_it && !state.is_over {
             state.missing = target.missing(most, of.next);
             state.is_over = is_over;
             self.holds.set(self.holds.get() || is_over);
             let since = state.full_since.or_else(|| Some(Instant::now()));
             state.full_since = since.filter(|_| is_full && of.in_flight == 0);
-            self.ahead.told.notify_all();
+            self.ahead.changed.notify_all();
         }
     }
 }

@@ -11,7 +11,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use volume::VolumeId;
 
-use super::ahead::Ahead;
+use super::ahead::ReadAhead;
 use super::evidence::Evidence;
 use crate::state::request::{IoFailure, Timeliness};
 
@@ -69,7 +69,7 @@ pub(crate) struct StreamCore {
     /// `changes`.
     pub(crate) turns: Mutex<()>,
     /// State of reading ahead.
-    pub(crate) ahead: Ahead,
+    pub(crate) read_ahead: ReadAhead,
     /// Held while a block is submitted by a thread that must not wait; locked before `flow`.
     entering: Mutex<()>,
     flow: Mutex<Flow>,
@@ -131,7 +131,7 @@ impl StreamCore {
             attention: AtomicBool::new(false),
             changes: Mutex::new(0),
             turns: Mutex::default(),
-            ahead: Ahead::default(),
+            read_ahead: ReadAhead::default(),
             entering: Mutex::default(),
             flow: Mutex::default(),
             flow_changed: Condvar::new(),

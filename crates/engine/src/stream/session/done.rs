@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::units::{Bytes, Nanos, Time};
 
-use super::{FLUSH, FLUSH_EVERY, Finished, Flight, Session};
+use super::{BlockInFlight, CompletedBuffer, FLUSH, FLUSH_EVERY, Session};
 use crate::clock;
 use crate::state::request::{IoFailure, VolumeCompletion, VolumeOp};
 use crate::stream::pace::{BlockReport, PaceError, Stop};
@@ -20,7 +20,7 @@ impl Session<'_> {
     pub(in crate::stream) fn poll(
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
-    ) -> Result<Option<Finished>, PaceError> {
+    ) -> Result<Option<CompletedBuffer>, PaceError> {
         loop {
             if let Some(finished) = self.finished.pop_front() {
                 return Ok(Some(finished));
@@ -137,7 +137,7 @@ impl Session<'_> {
     }
 
     fn finish(&mut self, completion: VolumeCompletion, on_block: &mut dyn FnMut(&BlockReport)) {
-        let is_it = |flight: &Flight| flight.index == completion.user_data;
+        let is_it = |flight: &BlockInFlight| flight.index == completion.user_data;
         let Some(place) = self.in_flight.iter().position(is_it) else {
             return;
         };
@@ -170,7 +170,7 @@ impl Session<'_> {
         self.report.late_net_max = self.report.late_net_max.max(late_net);
         on_block(&report);
         let carried = flight.carried.into_iter().zip(flight.index..);
-        let finished = carried.map(|(carrier, index)| Finished {
+        let finished = carried.map(|(carrier, index)| CompletedBuffer {
             index,
             bytes: carrier.bytes,
             completed: completion.completed,

@@ -7,7 +7,7 @@ use sched::disk::TaskKind;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
-use super::{Admission, Misfit, Why};
+use super::{Admission, RefusedTask, TaskRefusal};
 use crate::state::disk::core::DiskCore;
 use crate::state::refusal::{DiskRefusal, RETRY_REMEDY, Refusal, unfit};
 
@@ -21,37 +21,37 @@ pub(crate) struct Server {
 
 /// The reason why a task has not joined a disk.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unjoined {
+pub(crate) enum JoinRefusal {
     /// The disk cannot carry it.
     #[error("{}", unfit(.0, "a slice of"))]
     NoRoom(Box<DiskRefusal>),
     /// The dispatcher does not accept it.
     #[error("disk {disk:?}: {reason}")]
-    NotTaken { disk: String, reason: String },
+    NotAccepted { disk: String, reason: String },
 }
 
 /// A failed reservation of disk time.
-pub(crate) struct Unreserved {
-    why: Unjoined,
+pub(crate) struct ReservationFailure {
+    why: JoinRefusal,
     params: TaskParams,
     /// When all shares that had been reserved by then are free. Delta-L has to be published again then.
     pub(crate) free_from: Time,
-    /// For lack of disk time: a copy of the books (see [`Unadmitted`](super::Unadmitted)), each with the
+    /// For lack of disk time: a copy of the books (see [`AdmissionRefusal`](super::AdmissionRefusal)), each with the
     /// longest piece of its disk.
     books: Vec<(Book, Nanos)>,
 }
 
-impl Unreserved {
+impl ReservationFailure {
     /// Searches the shortest period that would fit, and adds it to the refusal.
     pub(crate) fn into_refusal(self) -> Refusal {
         match self.why {
-            Unjoined::NoRoom(disk) => Refusal::Share {
+            JoinRefusal::NoRoom(disk) => Refusal::Share {
                 disk,
                 period_that_fits: period_that_fits(&self.books, self.params, self.free_from),
             },
-            not_taken @ Unjoined::NotTaken { .. } => Refusal::Invalid {
+            not_accepted @ JoinRefusal::NotAccepted { .. } => Refusal::Invalid {
                 what: "the reservation",
-                reason: not_taken.to_string(),
+                reason: not_accepted.to_string(),
                 remedy: RETRY_REMEDY,
             },
         }
@@ -88,28 +88,28 @@ impl Admission {
         params: TaskParams,
         kind: TaskKind,
         now: Time,
-    ) -> Result<TaskId, Unjoined> {
+    ) -> Result<TaskId, JoinRefusal> {
         let id = self.next_task(name, kind);
         let joined = self.books[disk].join(id, params, Span::since(now));
         if let Err(error) = joined {
             self.names.remove(&id);
-            let misfit = Misfit {
+            let misfit = RefusedTask {
                 disk,
                 id,
                 service: params.service(),
                 period: params.period(),
-                why: Why::Span(error),
+                why: TaskRefusal::Span(error),
             };
             let refusal = self.describe(disks, &misfit, now);
-            return Err(Unjoined::NoRoom(Box::new(refusal)));
+            return Err(JoinRefusal::NoRoom(Box::new(refusal)));
         }
         // From the first request of the new task on, the previous delta-L would be too large.
-        self.tell_one(disks, disk, now);
+        self.publish_delta_l_of(disks, disk, now);
         if let Err(reason) = disks[disk].join(id, params, kind, now) {
             self.books[disk].leave(id, Time::ZERO);
-            self.tell_one(disks, disk, now);
+            self.publish_delta_l_of(disks, disk, now);
             self.names.remove(&id);
-            return Err(Unjoined::NotTaken {
+            return Err(JoinRefusal::NotAccepted {
                 disk: disks[disk].name.clone(),
                 reason: reason.to_string(),
             });
@@ -127,7 +127,7 @@ impl Admission {
         name: &str,
         params: TaskParams,
         now: Time,
-    ) -> Result<(u64, Arc<[TaskId]>), Unreserved> {
+    ) -> Result<(u64, Arc<[TaskId]>), ReservationFailure> {
         self.prune(now);
         let mut tasks = Vec::with_capacity(disks.len());
         for disk in 0..disks.len() {
@@ -136,15 +136,15 @@ impl Admission {
                 Ok(id) => tasks.push(id),
                 Err(why) => {
                     let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
-                    self.tell_delta_l(disks, now);
+                    self.publish_delta_l(disks, now);
                     let books = match why {
-                        Unjoined::NoRoom(_) => {
+                        JoinRefusal::NoRoom(_) => {
                             let pieces = disks.iter().map(DiskCore::piece_max);
                             self.books.iter().cloned().zip(pieces).collect()
                         }
-                        Unjoined::NotTaken { .. } => Vec::new(),
+                        JoinRefusal::NotAccepted { .. } => Vec::new(),
                     };
-                    return Err(Unreserved {
+                    return Err(ReservationFailure {
                         why,
                         params,
                         free_from,
@@ -161,7 +161,7 @@ impl Admission {
             tasks: Arc::clone(&tasks),
         };
         self.servers.insert(key, server);
-        self.tell_delta_l(disks, now);
+        self.publish_delta_l(disks, now);
         Ok((key, tasks))
     }
 
@@ -172,7 +172,7 @@ impl Admission {
             return now;
         };
         let free_from = self.leave_all(disks, &server.tasks, Self::ended);
-        self.tell_delta_l(disks, now);
+        self.publish_delta_l(disks, now);
         free_from.max(now)
     }
 

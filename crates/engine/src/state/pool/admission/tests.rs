@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use sched::admission::Admission as Set;
 use sched::delta_l::{DeltaL, delta_l, delta_l_published};
 
-use super::told::Told;
+use super::delta_l::DeltaLUpdate;
 use super::*;
 use testkit::cases;
 
@@ -25,7 +25,7 @@ struct Life {
     policy: Policy,
     now: Time,
     tasks: Vec<(StreamTask, Span)>,
-    told: Option<Told>,
+    told: Option<DeltaLUpdate>,
 }
 
 impl Life {
@@ -67,14 +67,14 @@ impl Life {
             gap: 1,
         };
         let period = PERIODS_MS.choose(&mut self.rng).unwrap();
-        let ask = Ask {
+        let request = StreamRequest {
             name: "some",
             needs: &[need],
             block: BLOCK,
             rate: BytesPerSecond(BLOCK.0 * 1_000 / period),
             span,
         };
-        if let Ok(admitted) = self.admission.try_admit(ask) {
+        if let Ok(admitted) = self.admission.try_admit(request) {
             let task = admitted[0];
             assert_eq!(task.params.period(), Nanos::from_millis(*period));
             self.tasks.push((task, span));
@@ -125,7 +125,7 @@ impl Life {
                 let before = self.tasks.len();
                 self.admit(Span::since(self.now));
                 if let Some((task, _)) = self.tasks.get(before).copied() {
-                    self.told = self.admission.news(0, self.now).or(self.told);
+                    self.told = self.admission.delta_l_update(0, self.now).or(self.told);
                     self.admission.forget(&[task]);
                     self.tasks.truncate(before);
                 }
@@ -169,15 +169,19 @@ impl Life {
     }
 
     fn check(&mut self) -> Result<(), TestCaseError> {
-        let news = self.admission.news(0, self.now);
-        self.told = news.or(self.told);
-        let Told {
+        let delta_l_update = self.admission.delta_l_update(0, self.now);
+        self.told = delta_l_update.or(self.told);
+        let DeltaLUpdate {
             corrected,
             published,
         } = self.told.expect("told of an empty book at the latest");
-        self.told_right(corrected, self.least(delta_l), news.is_some())?;
+        self.told_right(corrected, self.least(delta_l), delta_l_update.is_some())?;
         if self.policy == Policy::DeltaLPublished {
-            self.told_right(published, self.least(delta_l_published), news.is_some())?;
+            self.told_right(
+                published,
+                self.least(delta_l_published),
+                delta_l_update.is_some(),
+            )?;
         } else {
             prop_assert_eq!(published, corrected);
         }

@@ -13,7 +13,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use crate::clock;
 use crate::disk::Durability;
 use crate::pool::{Floor, Pool, PoolError};
-use crate::state::pool::admission::servers::Unjoined;
+use crate::state::pool::admission::servers::JoinRefusal;
 use crate::stream::Refusal;
 use crate::test_rig::disks::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 use crate::volume_io::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest};
@@ -245,7 +245,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
         panic!("it was admitted");
     };
     let floor = admission.join_now(disks, 1, "floor", params, TaskKind::Floor, clock::now());
-    let Err(Unjoined::NoRoom(untold)) = floor else {
+    let Err(JoinRefusal::NoRoom(untold)) = floor else {
         panic!("{floor:?}");
     };
     assert_eq!(

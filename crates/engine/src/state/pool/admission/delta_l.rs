@@ -9,7 +9,7 @@ use crate::state::disk::core::DiskCore;
 
 /// The delta-L that a dispatcher uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct DeltaLUpdate {
     pub(super) corrected: Nanos,
     /// For the `delta-l-published` scheduler; for others it equals `corrected`, which is cheaper to compute.
     pub(super) published: Nanos,
@@ -18,17 +18,17 @@ pub(super) struct Told {
 impl Admission {
     /// Sends each dispatcher whose tasks have changed the delta-L that holds from `now` on, for all planned
     /// joins and departures.
-    pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
+    pub(crate) fn publish_delta_l(&mut self, disks: &[DiskCore], now: Time) {
         for disk in 0..disks.len() {
-            self.tell_one(disks, disk, now);
+            self.publish_delta_l_of(disks, disk, now);
         }
     }
 
-    pub(super) fn tell_one(&mut self, disks: &[DiskCore], disk: usize, now: Time) {
-        if let Some(Told {
+    pub(super) fn publish_delta_l_of(&mut self, disks: &[DiskCore], disk: usize, now: Time) {
+        if let Some(DeltaLUpdate {
             corrected,
             published,
-        }) = self.news(disk, now)
+        }) = self.delta_l_update(disk, now)
         {
             disks[disk].handle.set_delta_l(corrected, published);
         }
@@ -36,10 +36,10 @@ impl Admission {
 
     /// The smallest delta-L of all task sets from `now` on, so nothing has to be published when a planned task
     /// begins. `None` if the dispatcher has the value of this version of the book.
-    pub(super) fn news(&mut self, disk: usize, now: Time) -> Option<Told> {
+    pub(super) fn delta_l_update(&mut self, disk: usize, now: Time) -> Option<DeltaLUpdate> {
         let book = &mut self.books[disk];
         let version = Some(book.version());
-        if std::mem::replace(&mut self.told[disk], version) == version {
+        if std::mem::replace(&mut self.published_versions[disk], version) == version {
             return None;
         }
         let ever = Span::since(now);
@@ -48,7 +48,7 @@ impl Admission {
             Policy::DeltaLPublished => book.delta_l_published_min(ever).value,
             _ => corrected,
         };
-        Some(Told {
+        Some(DeltaLUpdate {
             corrected,
             published,
         })

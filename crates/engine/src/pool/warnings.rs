@@ -5,9 +5,9 @@ use crate::status::Warning;
 
 /// Warnings in the order in which they were first added.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notices(Vec<Warning>);
+pub(super) struct WarningList(Vec<Warning>);
 
-impl Notices {
+impl WarningList {
     /// Adds `what` for `whom`.
     pub(super) fn add(&mut self, what: String, whom: &str) {
         match self.0.iter_mut().find(|known| known.what == what) {
@@ -52,14 +52,14 @@ mod tests {
 
     #[test]
     fn a_thing_is_told_once_with_everybody_whom_it_concerns() {
-        let mut notices = Notices::default();
+        let mut warnings = WarningList::default();
         let denied = Denied(vec!["to hurry: not permitted".to_owned()]);
         for disk in ["a", "b", "a"] {
-            notices.add_denied(&denied, disk);
+            warnings.add_denied(&denied, disk);
         }
-        notices.add("too small".to_owned(), "b");
-        notices.add_of_pool("no floor");
-        let lines: Vec<_> = notices
+        warnings.add("too small".to_owned(), "b");
+        warnings.add_of_pool("no floor");
+        let lines: Vec<_> = warnings
             .into_warnings()
             .iter()
             .map(Warning::to_string)

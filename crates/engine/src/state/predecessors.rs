@@ -7,38 +7,38 @@ use crate::dispatcher::Io;
 
 /// Disk requests ready for hand-over, each with its disk. Requests in more than two extents are rare
 /// and allocate.
-pub(crate) type Ready = SmallVec<[(usize, Io); 2]>;
+pub(crate) type ReadyRequests = SmallVec<[(usize, Io); 2]>;
 
 /// Requests that precede a request on one disk.
 #[derive(Default)]
-pub(crate) struct Follow {
+pub(crate) struct DiskPredecessors {
     disk: usize,
     after: [Option<RequestId>; ORDER_AFTER_MAX],
     named: usize,
     /// Parts for other disks, kept back until the predecessors are complete.
-    pub(crate) withheld: Ready,
+    pub(crate) withheld: ReadyRequests,
 }
 
 /// The unfinished parts of an earlier request, all queued at one disk.
-pub(crate) struct Queued {
+pub(crate) struct QueuedParts {
     pub(crate) disk: usize,
     pub(crate) ids: SmallVec<[RequestId; ORDER_AFTER_MAX]>,
 }
 
-impl Follow {
+impl DiskPredecessors {
     /// Adds the ids of an earlier request. Returns false if they are on another disk or too many.
-    pub(crate) fn take_up(follow: &mut Option<Box<Self>>, queued: &Queued) -> bool {
-        let named = follow.as_ref().map_or(0, |follow| follow.named);
+    pub(crate) fn add(predecessors: &mut Option<Box<Self>>, queued: &QueuedParts) -> bool {
+        let named = predecessors.as_ref().map_or(0, |found| found.named);
         let fits = named + queued.ids.len() <= ORDER_AFTER_MAX
-            && follow
+            && predecessors
                 .as_ref()
-                .is_none_or(|follow| follow.disk == queued.disk);
+                .is_none_or(|found| found.disk == queued.disk);
         if fits {
-            let follow = follow.get_or_insert_default();
-            follow.disk = queued.disk;
+            let predecessors = predecessors.get_or_insert_default();
+            predecessors.disk = queued.disk;
             for id in &queued.ids {
-                follow.after[follow.named] = Some(*id);
-                follow.named += 1;
+                predecessors.after[predecessors.named] = Some(*id);
+                predecessors.named += 1;
             }
         }
         fits
@@ -56,11 +56,11 @@ impl Follow {
     }
 
     /// Keeps back the parts that go to other disks.
-    pub(crate) fn withhold(&mut self, planned: &mut Ready) {
+    pub(crate) fn withhold(&mut self, planned: &mut ReadyRequests) {
         if planned.iter().all(|(disk, _)| *disk == self.disk) {
             return;
         }
-        let (ours, others): (Ready, Ready) =
+        let (ours, others): (ReadyRequests, ReadyRequests) =
             planned.drain(..).partition(|(disk, _)| *disk == self.disk);
         *planned = ours;
         self.withheld.extend(others);
