@@ -28,7 +28,7 @@ pub enum IoError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A write that it was ordered after failed.
-    #[error("a write that it was to come after failed")]
+    #[error("an earlier write that it depends on failed")]
     PredecessorFailed,
     /// The disk exceeded the give-up limit; it accepts nothing until it answers.
     #[error("the disk did not answer in time")]

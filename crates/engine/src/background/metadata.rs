@@ -18,6 +18,7 @@ use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
 use crate::state::pool::committer::Committer;
 use crate::state::pool::core::PoolCore;
+use crate::state::pool::frozen::Recovery;
 use crate::state::pool::meta::Meta;
 use crate::state::request::IoFailure;
 use crate::state::round::Round;
@@ -84,10 +85,10 @@ impl Meta {
         let reason = failure.to_string();
         if is_lost {
             self.lose(pool, transaction);
-            pool.meta_watch.freeze(&reason, false);
+            pool.meta_watch.freeze(&reason, Recovery::AfterRestart);
             return PoolError::MetadataFailed(reason);
         }
-        pool.meta_watch.freeze(&reason, true);
+        pool.meta_watch.freeze(&reason, Recovery::ByRetry);
         self.pending = Some((transaction, at));
         pool.committer.wake();
         PoolError::MetadataFrozen {
@@ -238,7 +239,7 @@ impl Committer {
         let body = move || {
             let is_to_go_on = || {
                 let frozen = pool.meta_watch.frozen();
-                frozen.is_some_and(|frozen| frozen.goes_on)
+                frozen.is_some_and(|frozen| frozen.recovery == Recovery::ByRetry)
             };
             while let Some(rounds) = pool.committer.next(is_to_go_on, || go_on(&pool)) {
                 end(&pool, rounds);

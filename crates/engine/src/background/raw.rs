@@ -278,15 +278,14 @@ impl<'a> RequestWindow<'a> {
             .take()
             .expect("an answer is to a request in flight");
         let disk = &self.disks[flight.disk];
-        let is_write = flight.direction == Direction::Write;
         match completion.result {
             Ok(()) => {
-                disk.transferred(is_write, flight.count);
+                disk.transferred(flight.direction, flight.count);
                 Some(flight.buffer)
             }
             Err(error) => {
-                let (start, count) = (flight.start, flight.count);
-                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                let (direction, start, count) = (flight.direction, flight.start, flight.count);
+                let failure = disk.failure(direction, start, count, error, &completion.timing);
                 self.failure.get_or_insert(failure);
                 None
             }
@@ -368,7 +367,7 @@ mod tests {
             // Released in any case, so that the test ends even if the thread waits for memory.
             assert!(!taken.is_empty());
             drop(taken);
-            ended.expect("it waits for nobody");
+            ended.expect("the transfers end");
         });
         assert!(back == data);
     }

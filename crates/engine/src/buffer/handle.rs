@@ -159,7 +159,7 @@ impl Account {
         let count = pages_for(size)?;
         let inner = self.inner();
         let mut ledger = inner.lock();
-        ledger.wait_for(inner.clock.now(), self.id(), count, true, &inner.slots);
+        ledger.begin_wait(inner.clock.now(), self.id(), count, &inner.slots);
         let attempt = loop {
             inner.reap(&mut ledger);
             let now = inner.clock.now();
@@ -170,7 +170,7 @@ impl Account {
             }
             ledger = inner.sleep(ledger, until);
         };
-        ledger.wait_for(inner.clock.now(), self.id(), count, false, &inner.slots);
+        ledger.end_wait(inner.clock.now(), self.id(), count, &inner.slots);
         inner.wake_waiters(&mut ledger);
         drop(ledger);
         self.finish(size, attempt)

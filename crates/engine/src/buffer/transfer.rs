@@ -1,6 +1,6 @@
 //! Moving segments to and from files and sockets: the kernel reads and writes the buffers directly.
 //!
-//! Whether a call blocks depends on the descriptor (`O_NONBLOCK`). Pipes and files work as well as sockets.
+//! A call blocks or not according to the descriptor (`O_NONBLOCK`). Pipes and files work as well as sockets.
 //! A buffer that takes part in a blocking call cannot be revoked until the call ends, so network clients
 //! must use non-blocking descriptors.
 //!

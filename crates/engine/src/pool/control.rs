@@ -352,7 +352,7 @@ impl Pool {
         {
             return Err(Refusal::Invalid {
                 what: "the reservation",
-                reason: "it is another pool's".to_owned(),
+                reason: "it belongs to another pool".to_owned(),
                 remedy: "reserve disk time of this pool",
             });
         }

@@ -64,9 +64,9 @@ fn nothing_of(placement: &Placement) -> String {
     let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
     let (from, to) = (Bytes(bytes.start), Bytes(bytes.end));
     if to == Bytes::MAX {
-        format!("there is nothing of {of} from {from} on")
+        format!("no part of {of} lies behind {from}")
     } else {
-        format!("there is nothing of {of} from {from} up to {to}")
+        format!("no part of {of} lies between {from} and {to}")
     }
 }
 

@@ -122,7 +122,7 @@ pub enum PoolError {
         volume: String,
         /// The stream.
         stream: String,
-        /// What the reservation demands.
+        /// The rule that the reservation imposes.
         reason: String,
     },
     /// The volume accepts no more changes after a failure.
@@ -130,7 +130,7 @@ pub enum PoolError {
     Poisoned {
         /// The volume.
         volume: String,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
     /// The metadata could not be made durable. After a restart the requested change may or may not be in
@@ -143,7 +143,7 @@ pub enum PoolError {
     /// A disk does not accept metadata writes at the moment.
     #[error("the pool's metadata is frozen, because it could not be written: {reason}; {}", pending(*.is_pending))]
     MetadataFrozen {
-        /// What failed.
+        /// The failure.
         reason: String,
         /// True if the change takes effect once the disk accepts the write; otherwise nothing was changed.
         is_pending: bool,
@@ -163,7 +163,7 @@ pub enum PoolError {
     #[error("stopped")]
     Stopped,
     /// Not the name of a scheduler.
-    #[error("{0:?} is no scheduler; there are exact, delta-l, delta-l-published, lst and edf")]
+    #[error("unknown scheduler {0:?}; use exact, delta-l, delta-l-published, lst or edf")]
     NoSuchScheduler(String),
     /// The pool is closed.
     #[error("the pool is closed")]

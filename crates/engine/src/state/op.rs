@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sched::request::{RequestId, Urgency};
+use sched::request::{Op as Direction, RequestId, Urgency};
 use sched::units::{Sector, SectorCount, Time};
 use smallvec::SmallVec;
 use volume::extent::{InUse, WriteInUse};
@@ -156,7 +156,7 @@ impl Op {
     pub(crate) fn arc(&self) -> Arc<Self> {
         self.me
             .upgrade()
-            .expect("whoever calls a method of an op holds it")
+            .expect("the caller of a method holds the op")
     }
 
     pub(crate) fn tag(&self, generation: u32) -> Tag {
@@ -188,10 +188,13 @@ impl Op {
         let disk = &self.client.io.disks[part.disk];
         let (start, count, at) = (part.start, part.count, part.disk);
         let hold = std::mem::replace(&mut part.hold, Hold::Released);
-        let is_write = matches!(hold, Hold::Write(_));
+        let direction = match hold {
+            Hold::Write(_) => Direction::Write,
+            Hold::Read { .. } | Hold::Released => Direction::Read,
+        };
         match completion.result {
             Ok(()) => {
-                disk.transferred(is_write, count);
+                disk.transferred(direction, count);
                 if let Hold::Write(in_use) = hold {
                     if disk.durability == Durability::Host {
                         active.volume.set_unsynced(at);
@@ -208,7 +211,7 @@ impl Op {
             }
             Err(error) => {
                 drop(hold);
-                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                let failure = disk.failure(direction, start, count, error, &completion.timing);
                 active.failure.get_or_insert(failure);
             }
         }
@@ -216,7 +219,7 @@ impl Op {
         active.completed = active.completed.max(timing.completed);
         active.charge.answered(disk, completion);
         note_timeliness(&mut active.timeliness, timing);
-        if is_write {
+        if direction == Direction::Write {
             active.volume.write_ended(&self.client.worker);
         }
         self.unit_done(state);

@@ -89,7 +89,7 @@ pub enum Refusal {
     },
     /// Not enough memory can be guaranteed for its buffers.
     #[error(
-        "the stream needs {} of buffers that nobody else may use; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
+        "the stream needs {} of reserved buffers; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
     )]
     Memory {
         /// Bytes needed.
@@ -117,8 +117,8 @@ fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
 fn share_refused(disk: &DiskRefusal, fits: Option<Nanos>) -> String {
     let text = unfit(disk, "a slice of");
     match fits {
-        Some(period) => format!("{text}; as much every {period} would fit"),
-        None => text + "; no slice as long would fit",
+        Some(period) => format!("{text}; such a slice every {period} would fit"),
+        None => text + "; no slice of that length would fit",
     }
 }
 
@@ -139,12 +139,14 @@ pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
         text += &match task.kind {
             CulpritKind::Floor => " because of the floor of best effort".to_owned(),
             CulpritKind::Stream | CulpritKind::Share => format!(" because of {:?}", task.name),
-            CulpritKind::Leaving => format!(" because of what {:?} still holds", task.name),
+            CulpritKind::Leaving => {
+                format!(" because of the share that {:?} still holds", task.name)
+            }
         };
     }
     if let Some(remaining) = disk.leaving_ns {
         text += &format!(
-            "; {:.1} % is still being given back by what has ended, all of it in {}",
+            "; {:.1} % is still held by reservations that have ended, and is free in {}",
             disk.utilization_leaving * 100.0,
             Nanos(remaining)
         );

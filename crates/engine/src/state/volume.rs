@@ -18,19 +18,33 @@ use crate::clock;
 /// Gate bit: a barrier waits or runs, and requests queue behind it.
 const CLOSED: u64 = 1 << 63;
 
-/// Requests that wait at the gate, and barriers.
+/// An op that waits at the gate.
+struct HeldOp {
+    op: Arc<Op>,
+    is_barrier: bool,
+}
+
+/// The ops that wait at the gate, in order.
 #[derive(Default)]
-struct Held {
-    queue: VecDeque<(Arc<Op>, bool)>,
+struct HeldOps {
+    queue: VecDeque<HeldOp>,
     /// A barrier has been let through and is not complete.
     running: bool,
+}
+
+/// The content of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteContent {
+    /// The request's memory.
+    Data,
+    Zeros,
 }
 
 /// A span of a write that cannot begin because of another first write, or of a move about to switch.
 pub(crate) struct Parked {
     pub(crate) op: Arc<Op>,
     pub(crate) span: WriteSpan,
-    pub(crate) zeros: bool,
+    pub(crate) content: WriteContent,
 }
 
 /// Requests that wait to be made durable together.
@@ -60,7 +74,7 @@ pub(crate) struct VolumeCore {
     changed: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<HeldOps>,
     parked: Mutex<VecDeque<Parked>>,
     /// Number of parked spans, including those being retried.
     parked_count: AtomicUsize,
@@ -235,8 +249,8 @@ impl VolumeCore {
 
     /// Counts an op at the gate. Returns false if the op is a barrier or has to queue behind one; the worker
     /// then lets it through in order.
-    pub(crate) fn enter(self: &Arc<Self>, op: &Arc<Op>, barrier: bool, worker: &Worker) -> bool {
-        if !barrier {
+    pub(crate) fn enter(self: &Arc<Self>, op: &Arc<Op>, is_barrier: bool, worker: &Worker) -> bool {
+        if !is_barrier {
             if self.gate.fetch_add(1, Ordering::SeqCst) & CLOSED == 0 {
                 return true;
             }
@@ -244,7 +258,10 @@ impl VolumeCore {
         }
         let mut held = self.held.lock();
         self.gate.fetch_or(CLOSED, Ordering::SeqCst);
-        held.queue.push_back((Arc::clone(op), barrier));
+        held.queue.push_back(HeldOp {
+            op: Arc::clone(op),
+            is_barrier,
+        });
         drop(held);
         worker.post(Job::Gate(Arc::clone(self)));
         false
@@ -253,7 +270,7 @@ impl VolumeCore {
     /// Lets a held op through at once, if it is still held, so that it does not wait for the worker.
     pub(crate) fn withdraw(&self, op: &Arc<Op>) -> bool {
         let mut held = self.held.lock();
-        let Some(at) = (held.queue.iter()).position(|(other, _)| Arc::ptr_eq(other, op)) else {
+        let Some(at) = (held.queue.iter()).position(|other| Arc::ptr_eq(&other.op, op)) else {
             return false;
         };
         self.gate.fetch_add(1, Ordering::SeqCst);
@@ -276,16 +293,16 @@ impl VolumeCore {
             }
             held.running = false;
         }
-        let Some(&(_, barrier)) = held.queue.front() else {
+        let Some(is_barrier) = held.queue.front().map(|next| next.is_barrier) else {
             self.gate.fetch_and(!CLOSED, Ordering::SeqCst);
             return None;
         };
-        if barrier && busy {
+        if is_barrier && busy {
             return None;
         }
-        held.running = barrier;
+        held.running = is_barrier;
         self.gate.fetch_add(1, Ordering::SeqCst);
-        held.queue.pop_front().map(|(op, _)| op)
+        held.queue.pop_front().map(|next| next.op)
     }
 
     /// True if no request is under way or held.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::state::disk::core::DiskCore;
 use crate::state::pool::core::PoolCore;
+use crate::state::pool::frozen::Recovery;
 use crate::state::pool::io::IoCore;
 
 /// The pool's metadata: its volumes, their places, and their written chunks.
@@ -70,7 +71,7 @@ pub(crate) fn metadata(core: &PoolCore, now: Time) -> MetadataStatus {
     let frozen = health.frozen.as_ref();
     MetadataStatus {
         frozen_ns: frozen.map_or(0, |frozen| now.saturating_since(frozen.since).0),
-        goes_on: frozen.is_some_and(|frozen| frozen.goes_on),
+        goes_on: frozen.is_some_and(|frozen| frozen.recovery == Recovery::ByRetry),
         frozen: frozen.map(|frozen| frozen.reason.to_string()),
         freezes: health.freezes,
         resumes: health.resumes,

@@ -348,7 +348,8 @@ impl Changer {
         if block != core.block() && of_bytes > 0 {
             return Err(Refusal::Invalid {
                 what: "the block size",
-                reason: "the stream moves bytes, whose blocks stay as they are".to_owned(),
+                reason: "a session moves bytes through the stream, so its block size cannot change"
+                    .to_owned(),
                 remedy: "reserve a new one",
             });
         }

@@ -136,7 +136,7 @@ pub enum PaceError {
         failure: IoFailure,
     },
     /// The data could not be made durable.
-    #[error("what was recorded cannot be kept for certain: {0}")]
+    #[error("recorded data could not be made durable: {0}")]
     Flush(IoFailure),
     /// A session that writes would begin within a physical sector.
     #[error(
@@ -150,7 +150,7 @@ pub enum PaceError {
     },
     /// Bytes cannot be moved, because blocks have become longer.
     #[error(
-        "bytes are moved in blocks of {buffer}, as the stream reserved them at first, and now they are of {block}: change them back before"
+        "bytes are moved in blocks of {buffer}, the size at the stream's admission, and its blocks have become {block}; change the size back first"
     )]
     Block {
         /// The block size at admission, which is the buffer size.

@@ -202,7 +202,8 @@ impl Cache {
     }
 }
 
-const INDIRECT: &str = "its file system has no direct I/O, so that the host's cache is between the schedule and the disk";
+const INDIRECT: &str =
+    "its file system has no direct I/O, so the host's cache lies between the schedule and the disk";
 
 const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache that no write can be forced past (no FUA), so that each write is followed by a flush, which its profile may not foresee; turn the cache off (hdparm -W 0)";
 
@@ -238,7 +239,7 @@ fn check_durability(wanted: Durability, found: Durability) -> Result<Durability,
             "it is a file, in the care of the host's cache; leave it there (host), or force each write (fua)",
         ),
         (Durability::Host, _) => Err(
-            "it is a device: nobody but its drive keeps what is written, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
+            "it is a device: only its drive caches writes, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
         ),
     }
 }

@@ -42,7 +42,7 @@ use crate::state::predecessors::{DiskPredecessors, QueuedParts};
 use crate::state::request::{IoFailure, Tag, VolumeOp};
 
 pub(super) const PREDECESSOR_FAILED: IoFailure = IoFailure::Cancelled {
-    reason: "a change that it was to come after failed",
+    reason: "an earlier change that it depends on failed",
 };
 
 /// True if an op must not change anything, because a change that it was ordered after has failed.

@@ -24,7 +24,7 @@ use crate::state::disk::feeder::SubmitMode;
 use crate::state::op::{ActiveRequest, Hold, Op, Part};
 use crate::state::predecessors::ReadyRequests;
 use crate::state::request::{IoFailure, VolumeOp};
-use crate::state::volume::{Parked, VolumeCore};
+use crate::state::volume::{Parked, VolumeCore, WriteContent};
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
@@ -93,7 +93,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
                 planned: &mut planned,
                 parked: &mut again,
             };
-            plan.span(parked.span, parked.zeros, false);
+            plan.span(parked.span, parked.content, false);
             if let Some(parked) = again.pop() {
                 volume.park_again(parked);
                 continue;
@@ -162,8 +162,10 @@ impl Plan<'_> {
         match self.active.kind {
             VolumeOp::Flush => {}
             VolumeOp::Read => self.reads(&map, offset, len as usize),
-            VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
-            VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
+            VolumeOp::Write { .. } => self.spans(&map, offset, len, WriteContent::Data),
+            VolumeOp::WriteZeroes { no_hole: true, .. } => {
+                self.spans(&map, offset, len, WriteContent::Zeros)
+            }
             // Uses the current map: a discard to the end of the volume includes its last, partial chunk,
             // which contains more data if the volume has grown.
             VolumeOp::Discard => {
@@ -176,7 +178,12 @@ impl Plan<'_> {
                 match self.active.volume.with_map(|map| map.zero(offset, len)) {
                     Ok(left) => {
                         for range in left {
-                            self.spans(&map, range.start, range.end - range.start, true);
+                            self.spans(
+                                &map,
+                                range.start,
+                                range.end - range.start,
+                                WriteContent::Zeros,
+                            );
                         }
                     }
                     Err(_) => self.failed(CUT),
@@ -247,35 +254,35 @@ impl Plan<'_> {
         }
     }
 
-    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, zeros: bool) {
+    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, content: WriteContent) {
         let Ok(spans) = map.writes(offset, len as usize) else {
             return self.failed(CUT);
         };
         for span in spans {
             let whole = span.buffer == (0..len as usize);
-            self.span(span, zeros, whole);
+            self.span(span, content, whole);
         }
     }
 
-    fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
+    fn span(&mut self, span: WriteSpan, content: WriteContent, whole: bool) {
         if must_fail(self.op, self.active.kind) {
             return self.failed(PREDECESSOR_FAILED);
         }
         match span.begin() {
-            Ok(piece) => self.write(piece, zeros, whole),
+            Ok(piece) => self.write(piece, content, whole),
             Err(Refused::Busy) => self.parked.push(Parked {
                 op: Arc::clone(self.op),
                 span,
-                zeros,
+                content,
             }),
             Err(Refused::Gone) => self.failed(CUT),
         }
     }
 
-    fn write(&mut self, piece: WritePiece, zeros: bool, whole: bool) {
+    fn write(&mut self, piece: WritePiece, content: WriteContent, whole: bool) {
         let padded = !piece.lead.is_zero() || !piece.tail.is_zero();
         let bytes = piece.count.bytes().0 as usize;
-        let memory = if zeros {
+        let memory = if content == WriteContent::Zeros {
             let mut memory = Segments::empty(Direction::Write);
             match memory.push_filler(&self.op.client.io.memory, bytes) {
                 Ok(()) => memory,

@@ -139,7 +139,7 @@ pub enum SubmitError {
         bytes: u64,
     },
     /// Nothing to transfer.
-    #[error("the request is for nothing")]
+    #[error("the request is empty")]
     Empty,
     /// A buffer that belongs to another client.
     #[error(
@@ -182,7 +182,7 @@ pub enum SubmitError {
     Poisoned {
         /// The volume's name.
         volume: String,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
     /// The pool is closed.

@@ -187,7 +187,7 @@ fn data_between_a_socket_and_a_disk_is_copied_by_nobody() {
         for folder in folders() {
             let pool = pool_in(folder.path());
             if let Err(error) = watch(&buffers(client(&pool).account())) {
-                skipped(&format!("the host lets nobody watch memory: {error}"));
+                skipped(&format!("the host does not permit watchpoints: {error}"));
                 return;
             }
             let volume = volume(&pool, "v", 4 * MIB);

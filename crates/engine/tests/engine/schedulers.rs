@@ -139,10 +139,6 @@ fn of_several_places_best_effort_leaves_the_last_one_to_streams() {
     let soon = now + Nanos(100);
     ask(&mut state, Class::Stream(TaskId(1)), 5);
     ask(&mut state, Class::Stream(TaskId(1)), 6);
-    assert_eq!(
-        issued(&mut state, soon),
-        1,
-        "the disk has so many places and no more"
-    );
+    assert_eq!(issued(&mut state, soon), 1, "the disk has no more room");
     state.stop(now, false);
 }

@@ -6,7 +6,7 @@ use sched::units::Time;
 
 use super::super::AccountId;
 use super::super::slot::Slot;
-use super::record::{AccountPart, BufferRecord};
+use super::record::{AccountPart, AccountRecord, BufferRecord};
 use super::{Allocation, Ledger, Refusal, bytes_of, client};
 
 impl Ledger {
@@ -30,10 +30,7 @@ impl Ledger {
             record.lacks_slot = true;
             return Err(Refusal::NotNow);
         };
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
+        let record = self.open_record(id);
         record.live += 1;
         record.missed = 0;
         if part == AccountPart::Variable {
@@ -67,10 +64,7 @@ impl Ledger {
         count: u32,
         slots: &[Slot],
     ) -> Result<(AccountPart, Range<u32>), Refusal> {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
+        let record = self.open_record(id);
         if let Some(pages) = record.fixed.take_low(count) {
             return Ok((AccountPart::Fixed, pages));
         }
@@ -125,28 +119,30 @@ impl Ledger {
         debug_assert!(told.is_ok(), "{told:?}");
     }
 
-    /// Records that a thread begins or ends to wait for variable memory.
-    pub(crate) fn wait_for(
-        &mut self,
-        now: Time,
-        id: AccountId,
-        count: u32,
-        begins: bool,
-        slots: &[Slot],
-    ) {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
+    /// Records that a thread begins to wait for variable memory.
+    pub(crate) fn begin_wait(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
+        self.open_record(id).waiting += count;
+        self.waiting_changed(now, id, slots);
+    }
+
+    /// Records that a thread has ended to wait for variable memory.
+    pub(crate) fn end_wait(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
+        self.open_record(id).waiting -= count;
+        self.waiting_changed(now, id, slots);
+    }
+
+    fn waiting_changed(&mut self, now: Time, id: AccountId, slots: &[Slot]) {
+        let record = self.open_record(id);
         // The refused pages are counted as waited for.
         record.missed = 0;
-        if begins {
-            record.waiting += count;
-        } else {
-            record.waiting -= count;
-        }
         let wanted = record.used.saturating_add(record.waiting);
         self.request_memory(now, id, wanted);
         self.settle(now, slots);
+    }
+
+    fn open_record(&mut self, id: AccountId) -> &mut AccountRecord {
+        self.accounts
+            .get_mut(&id)
+            .expect("the caller holds the account open")
     }
 }

@@ -100,11 +100,10 @@ impl DiskCore {
         direction == Direction::Write && self.durability == Durability::Fua
     }
 
-    pub(crate) fn transferred(&self, is_write: bool, count: SectorCount) {
-        let counter = if is_write {
-            &self.written_bytes
-        } else {
-            &self.read_bytes
+    pub(crate) fn transferred(&self, direction: Direction, count: SectorCount) {
+        let counter = match direction {
+            Direction::Write => &self.written_bytes,
+            Direction::Read => &self.read_bytes,
         };
         counter.fetch_add(count.bytes().0, Relaxed);
     }
@@ -112,22 +111,20 @@ impl DiskCore {
     /// Describes a failed transfer, and counts it if it had reached the disk.
     pub(crate) fn failure(
         &self,
-        is_write: bool,
+        direction: Direction,
         start: Sector,
         sectors: SectorCount,
         error: IoError,
         timing: &Timing,
     ) -> IoFailure {
         let reason = error.to_string();
-        let op = if is_write { "write" } else { "read" };
+        let (op, errors) = match direction {
+            Direction::Write => ("write", &self.write_errors),
+            Direction::Read => ("read", &self.read_errors),
+        };
         // A request that was refused because the disk is gone or given up never reached it.
         let was_on_disk = timing.issued > Time::ZERO;
         if was_on_disk && matches!(error, IoError::Disk(_) | IoError::Stalled) {
-            let errors = if is_write {
-                &self.write_errors
-            } else {
-                &self.read_errors
-            };
             errors.fetch_add(1, Relaxed);
             *self.last_error.lock() = Some(format!("{op}: {reason}"));
         }

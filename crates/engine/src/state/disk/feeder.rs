@@ -12,7 +12,7 @@ use sched::request::{Class, RequestId};
 
 use crate::dispatcher::{DispatcherHandle, Io, RejectReason, Rejected};
 
-/// How a request is handed to a disk when its inbox may be full.
+/// The way of handing a request to a disk whose inbox may be full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubmitMode {
     /// The caller sleeps while the inbox is full.

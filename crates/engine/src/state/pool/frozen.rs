@@ -8,21 +8,29 @@ use sched::units::Time;
 use crate::clock;
 use crate::state::error::PoolError;
 
+/// The way a freeze ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recovery {
+    /// When the disk accepts the write that failed, which is retried.
+    ByRetry,
+    /// Only when the pool is reopened.
+    AfterRestart,
+}
+
 /// A freeze of the metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     /// The failure.
     pub(crate) reason: Arc<str>,
     pub(crate) since: Time,
-    /// True if the freeze ends once the disk accepts the write that failed.
-    pub(crate) goes_on: bool,
+    pub(crate) recovery: Recovery,
 }
 
 impl Frozen {
     /// The error of a change that was not begun.
     pub(crate) fn refusal(&self) -> PoolError {
         let reason = self.reason.to_string();
-        if self.goes_on {
+        if self.recovery == Recovery::ByRetry {
             PoolError::MetadataFrozen {
                 reason,
                 is_pending: false,
@@ -57,19 +65,19 @@ impl MetaWatch {
     }
 
     /// Records a failed write. During a freeze the first reason stays, unless the freeze becomes permanent.
-    pub(crate) fn freeze(&self, reason: &str, goes_on: bool) {
+    pub(crate) fn freeze(&self, reason: &str, recovery: Recovery) {
         let mut health = self.0.lock();
         match &mut health.frozen {
-            Some(frozen) if frozen.goes_on == goes_on => {}
+            Some(frozen) if frozen.recovery == recovery => {}
             Some(frozen) => {
                 frozen.reason = reason.into();
-                frozen.goes_on = goes_on;
+                frozen.recovery = recovery;
             }
             none => {
                 *none = Some(Frozen {
                     reason: reason.into(),
                     since: clock::now(),
-                    goes_on,
+                    recovery,
                 });
                 health.freezes += 1;
             }

@@ -205,7 +205,7 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
     assert!(
         refused
             .to_string()
-            .ends_with(&format!("as much every {period} would fit"))
+            .ends_with(&format!("such a slice every {period} would fit"))
     );
     let less = share(&pool, period - Nanos::from_micros(1)).unwrap_err();
     let Refusal::Share {
