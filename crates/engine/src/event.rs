@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ring_is_lost_between_two_threads() {
+    fn rings_between_two_threads_are_not_lost() {
         const ITEMS: u64 = 20_000;
         let shared = Arc::new((Doorbell::new().unwrap(), AtomicU64::new(0)));
         let producer = Arc::clone(&shared);

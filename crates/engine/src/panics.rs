@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_survived_where_that_was_said_and_nowhere_within() {
+    fn panic_is_survived_only_where_that_was_declared() {
         assert!(!is_survived());
         let seen = survive(|| {
             let within = shared(is_survived);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_becomes_what_is_sent_without_a_moment_in_between() {
+    fn exclusive_use_turns_into_a_source_without_a_gap() {
         let slot = Slot::default();
         slot.begin(Use::Exclusive).unwrap();
         assert!(!slot.revoke());

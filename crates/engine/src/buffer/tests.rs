@@ -52,7 +52,7 @@ fn a_buffer_holds_what_is_put_in_and_begins_on_a_page() {
 }
 
 #[test]
-fn what_another_account_left_is_never_seen() {
+fn data_of_another_account_is_never_visible() {
     let (memory, _) = manual();
     let first = memory.open_account("first", Bytes(0)).unwrap();
     let second = memory.open_account("second", Bytes(0)).unwrap();
@@ -340,7 +340,7 @@ fn messages_go_out_whole_and_in_order_through_a_socket_that_takes_little() {
 
 #[test]
 #[cfg_attr(miri, ignore = "needs sockets")]
-fn what_follows_a_payload_lands_in_the_tail() {
+fn bytes_after_a_payload_are_received_into_the_tail() {
     let (memory, _) = manual();
     let account = memory.open_account("a", Bytes(0)).unwrap();
     let buffer = account.allocate(8192).unwrap();

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mark_is_known_and_half_of_it_is_none() {
+    fn each_signature_is_recognised_only_as_a_whole() {
         for (at, bytes, of) in MARKS {
             let whole = marked(&[(at, bytes)]);
             assert_eq!(mark_of(&whole), Some(of));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn short_marks_need_what_belongs_to_them() {
+    fn short_signatures_need_valid_fields() {
         let ext = [(0x438, &[0x53, 0xef][..]), (0x418, &[2]), (0x44c, &[1])];
         let is_ext = |of: &[(usize, &[u8])]| mark_of(&marked(of)).is_some();
         assert!(is_ext(&ext));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thing_is_told_once_with_everybody_whom_it_concerns() {
+    fn warning_appears_once_with_all_that_it_concerns() {
         let mut warnings = WarningList::default();
         let denied = Denied(vec!["to hurry: not permitted".to_owned()]);
         for disk in ["a", "b", "a"] {

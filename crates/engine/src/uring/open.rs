@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_cache_is_taken_to_be_volatile_and_not_to_let_a_write_past() {
+    fn unknown_cache_is_assumed_volatile_and_without_fua() {
         use Durability::{Fua, WriteThrough};
         for (write_cache, fua, durability, is_flushed) in [
             (Some("write through\n"), Some("0\n"), WriteThrough, false),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_to_be_durable_is_had_or_refused_with_the_reason() {
+    fn wanted_durability_is_granted_or_refused_with_the_reason() {
         use Durability::{Fua, Host, WriteThrough};
         for (wanted, found) in [
             (WriteThrough, WriteThrough),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_refused() {
+    fn paths_that_are_not_disks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert!(open(folder.path(), None).is_err());
         assert_eq!(

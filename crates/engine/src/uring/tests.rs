@@ -82,7 +82,7 @@ impl Rig {
 }
 
 #[test]
-fn what_is_written_can_be_read_by_others_and_back() {
+fn written_data_can_be_read_by_others_and_read_back() {
     for folder in folders() {
         let mut rig = rig(folder, 64, 4);
         let from = rig.buffer(&[7; 8192]);
@@ -102,7 +102,7 @@ fn what_is_written_can_be_read_by_others_and_back() {
 }
 
 #[test]
-fn what_the_disk_cannot_do_is_refused() {
+fn invalid_transfer_is_refused_by_the_disk() {
     for folder in folders() {
         let mut rig = rig(folder, 64, 1);
         let buffer = rig.buffer(&[0; 8192]);
@@ -144,7 +144,7 @@ fn is_refused_by_the_kernel(path: &Path, memory: &mut [u8]) -> bool {
 
 /// The required alignment of memory for direct transfers depends on the drive and the kernel.
 #[test]
-fn memory_that_the_disk_cannot_use_is_an_error_of_this_transfer_and_of_no_other() {
+fn unusable_memory_fails_only_its_transfer() {
     let mut rig = rig(folder(), 64, 1);
     let mut buffer = rig.buffer(&[3; 8192]);
     let write = buffer.segments(Op::Write, 0..8192).unwrap();

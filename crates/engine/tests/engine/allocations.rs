@@ -142,7 +142,7 @@ fn a_disk_thread_allocates_nothing_per_request() {
 }
 
 #[test]
-fn a_letter_allocates_only_where_there_is_no_place_for_it() {
+fn mailbox_allocates_only_beyond_its_places() {
     own_process(|| {
         let mailbox = MailboxProbe::new(3);
         let allocations = |letters: u64| {

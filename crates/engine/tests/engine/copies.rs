@@ -181,7 +181,7 @@ fn transfer(pool: &Pool, volume: &Arc<Volume>, data: &[u8]) {
 }
 
 #[test]
-fn data_between_a_socket_and_a_disk_is_copied_by_nobody() {
+fn data_between_a_socket_and_a_disk_is_never_copied() {
     own_process(|| {
         let data = data();
         for folder in folders() {

@@ -60,7 +60,7 @@ fn making_and_growing_a_volume_writes_the_same_however_large_it_is() {
 }
 
 #[test]
-fn what_nobody_has_written_is_read_without_the_disks() {
+fn unwritten_data_is_read_without_the_disks() {
     let (rig, pool) = fresh_pool();
     let volume = volume(&pool, "v", 2 * EXTENT);
     let client = client(&pool);
@@ -91,7 +91,7 @@ fn what_nobody_has_written_is_read_without_the_disks() {
 /// The first write to a chunk fills all of it: with one request, without a read, and no longer than admission
 /// has assumed.
 #[test]
-fn a_streams_first_write_is_one_request_that_was_admitted_as_long_as_it_is() {
+fn first_write_of_a_stream_is_one_request_of_the_admitted_length() {
     let (rig, pool) = fresh_pool();
     let volume = volume(&pool, "v", 2 * EXTENT);
     assert_eq!(volume.chunk(), Bytes(CHUNK));

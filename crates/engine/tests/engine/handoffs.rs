@@ -174,7 +174,7 @@ fn a_number_has_one_owner() {
 
 /// With as many threads as numbers, each gets one if none is returned meanwhile.
 #[test]
-fn whoever_looks_finds_what_is_there() {
+fn each_taker_finds_a_number_if_there_are_enough() {
     explore("three take of three", 3, || {
         let set = Arc::new(IndexSet::full(0..3));
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -194,7 +194,7 @@ fn whoever_looks_finds_what_is_there() {
 
 /// Values arrive once, in each sender's order, and values not taken are dropped with the mailbox.
 #[test]
-fn letters_arrive_once_and_none_is_leaked() {
+fn mailbox_values_arrive_once_and_none_is_leaked() {
     // Without places, so that all are allocated; and with one place, which is reused.
     letters(0, 3);
     letters(1, 2);
@@ -256,6 +256,6 @@ testkit::full! {
     numbers_arrive_once_and_in_order => numbers_arrive_once_and_in_order_full,
     each_submitters_numbers_arrive_in_its_order => each_submitters_numbers_arrive_in_its_order_full,
     a_number_has_one_owner => a_number_has_one_owner_full,
-    whoever_looks_finds_what_is_there => whoever_looks_finds_what_is_there_full,
-    letters_arrive_once_and_none_is_leaked => letters_arrive_once_and_none_is_leaked_full,
+    each_taker_finds_a_number_if_there_are_enough => whoever_looks_finds_what_is_there_full,
+    mailbox_values_arrive_once_and_none_is_leaked => letters_arrive_once_and_none_is_leaked_full,
 }

@@ -16,7 +16,7 @@ use sched::units::{Bytes, Sector, SectorCount};
 use testkit::rights::give_up;
 
 #[test]
-fn a_small_limit_of_locked_memory_is_lived_with_and_told() {
+fn small_limit_of_locked_memory_is_tolerated_and_reported() {
     own_process(|| {
         give_up(CapabilitySet::IPC_LOCK, Resource::Memlock, 64 << 10);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

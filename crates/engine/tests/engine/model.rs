@@ -177,12 +177,12 @@ fn clients_see_what_they_wrote_while_the_volume_is_reorganised() {
 }
 
 #[test]
-fn the_same_on_disks_that_need_syncs() {
+fn clients_see_what_they_wrote_on_disks_that_need_syncs() {
     run(Durability::Host);
 }
 
 #[test]
-fn a_volume_never_shows_what_another_left() {
+fn volume_never_shows_data_of_another() {
     let mut rng = seeded("isolation");
     let (_rig, pool) = Rig::fresh(2, 8 * MIB, EXTENT, Durability::WriteThrough);
     let client = disks::client(&pool);

@@ -139,7 +139,7 @@ fn an_extent_on_its_way_is_neither_cut_off_nor_moved_by_another() {
 
 /// A drive with platters seeks twice for each request of a copy.
 #[test]
-fn a_copy_goes_to_and_fro_seldom() {
+fn copy_of_a_move_uses_few_large_requests() {
     let profile = DriveProfile::shipped("hdd-8tb-7200").unwrap();
     let rig = Rig::of_drives(1, profile, Durability::WriteThrough);
     rig.create(8 * MIB);

@@ -108,7 +108,7 @@ fn requests_of_one_disk_are_in_its_queue_with_their_order() {
 }
 
 #[test]
-fn what_depends_on_the_result_waits_for_it() {
+fn request_that_depends_on_a_result_waits_for_it() {
     let bench = Bench::new();
     bench.stall();
     let first = bench.write(WRITTEN, 1, &[]);
@@ -128,7 +128,7 @@ fn what_depends_on_the_result_waits_for_it() {
 }
 
 #[test]
-fn more_names_than_a_disk_takes_are_waited_for() {
+fn predecessors_beyond_the_disks_limit_are_waited_for() {
     let bench = Bench::new();
     bench.stall();
     let names: Vec<Tag> = (0..AFTER_MAX as u64)
@@ -142,7 +142,7 @@ fn more_names_than_a_disk_takes_are_waited_for() {
 }
 
 #[test]
-fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_does() {
+fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
     let bench = Bench::new();
     bench.stall();
     let (failed, _kept) = bench.read(2 * MIB, &[]);
@@ -239,7 +239,7 @@ const BLOCKS: usize = 64;
 /// Random reads, writes, discards and zeroes of overlapping ranges on two disks. Each names all earlier ones
 /// that it overlaps, so the result is that of sequential execution.
 #[test]
-fn whoever_names_all_that_it_overlaps_sees_a_sequence() {
+fn requests_that_name_all_overlaps_execute_in_sequence() {
     let mut rng = seeded("order");
     let (_rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let (volume, base) = across_two_disks(&pool);

@@ -92,7 +92,7 @@ fn on(disks: &[usize]) -> Placement {
 }
 
 #[test]
-fn in_turn_on_all_disks_or_on_those_that_are_named() {
+fn volume_alternates_between_all_disks_or_the_named_ones() {
     let (rig, pool) = atlas(3);
     create(&pool, "a", 6, &Placement::default()).unwrap();
     let all = disks(&places(&rig, &pool, "a"));
@@ -107,7 +107,7 @@ fn in_turn_on_all_disks_or_on_those_that_are_named() {
 }
 
 #[test]
-fn in_runs() {
+fn volume_lies_in_runs() {
     let (rig, pool) = atlas(3);
     let runs = Placement {
         run_extents: 3,
@@ -136,7 +136,7 @@ fn in_runs() {
 }
 
 #[test]
-fn in_a_zone_or_in_bytes() {
+fn volume_lies_in_a_zone_or_in_bytes() {
     let (rig, pool) = atlas(2);
     for number in [0, 4, 11] {
         let in_zone = Placement {
@@ -175,7 +175,7 @@ fn in_a_zone_or_in_bytes() {
 }
 
 #[test]
-fn where_there_is_nothing_or_no_room_is_told() {
+fn placement_without_space_is_refused_with_the_place() {
     let (_rig, pool) = atlas(2);
     let zone_0 = zone(0);
     let nothing = [

@@ -15,7 +15,7 @@ use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, client, volume};
 
 #[test]
-fn what_is_written_and_flushed_is_there_after_reopening() {
+fn flushed_data_is_there_after_reopening() {
     for durability in [Durability::WriteThrough, Durability::Fua, Durability::Host] {
         let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, durability);
         let volume = volume(&pool, "a", 10 * MIB);

@@ -7,7 +7,7 @@ use testkit::own_process;
 use testkit::threads::{FIFO, scheduling_of};
 
 #[test]
-fn a_disks_thread_is_real_time_or_the_pool_says_that_it_is_not() {
+fn disk_thread_is_real_time_or_the_pool_reports_that_it_is_not() {
     own_process(|| {
         let mut rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
         rig.create(MIB);

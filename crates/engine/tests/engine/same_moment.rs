@@ -15,7 +15,7 @@ const BLOCK: u64 = 64 << 10;
 
 /// In either order: a stream reserves only existing parts of a volume, and no reserved part is cut off.
 #[test]
-fn a_volume_that_becomes_shorter_while_a_stream_is_reserved() {
+fn volume_shrinks_or_stream_is_reserved_but_never_both() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     // The duration of the shrink; the reservation waits for it.
     let delay = Duration::from_millis(20).as_nanos() as u64;

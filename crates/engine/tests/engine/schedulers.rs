@@ -79,7 +79,7 @@ fn long_piece_goes_first(scheduler: &str) -> bool {
 }
 
 #[test]
-fn the_published_rule_goes_by_the_published_value() {
+fn published_scheduler_uses_the_published_delta_l() {
     let mut book = Book::new();
     for (index, (slice, period)) in SET.into_iter().enumerate() {
         let params = TaskParams::new(Nanos(slice * UNIT.0), Nanos(period * UNIT.0)).unwrap();
@@ -95,7 +95,7 @@ fn the_published_rule_goes_by_the_published_value() {
 }
 
 #[test]
-fn of_several_places_best_effort_leaves_the_last_one_to_streams() {
+fn best_effort_leaves_the_last_place_to_streams() {
     const PLACES: u32 = 3;
     let rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
     let mut spec = rig.profile.spec().clone();

@@ -22,7 +22,7 @@ fn threads() -> Vec<String> {
 }
 
 #[test]
-fn no_thread_is_left() {
+fn shutdown_leaves_no_thread() {
     own_process(|| {
         let before = threads().len();
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -57,7 +57,7 @@ fn wait_closed(stream: &Stream) {
 }
 
 #[test]
-fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
+fn requests_beyond_the_span_are_cancelled() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let stream = reserve(&pool, &volume);
@@ -99,7 +99,7 @@ fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
 }
 
 #[test]
-fn what_a_stream_had_reserved_is_served_after_its_span() {
+fn reserved_requests_are_served_after_the_span() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let stream = reserve(&pool, &volume);

@@ -19,7 +19,7 @@ fn crowded(memory: &Memory) -> (Account, Vec<Buffer>, Account) {
 }
 
 #[test]
-fn who_has_too_much_is_asked_and_gives_back() {
+fn account_above_its_share_is_asked_and_gives_back() {
     let (memory, _) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
     greedy.event().drain();
@@ -37,7 +37,7 @@ fn who_has_too_much_is_asked_and_gives_back() {
 }
 
 #[test]
-fn who_does_not_give_back_in_time_loses_buffers() {
+fn account_that_does_not_give_back_in_time_loses_buffers() {
     let (memory, clock) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
     let size = memory.size().0 as usize / 4;
@@ -65,7 +65,7 @@ fn who_does_not_give_back_in_time_loses_buffers() {
 }
 
 #[test]
-fn a_large_piece_is_found_although_what_is_free_lies_scattered() {
+fn large_buffer_is_found_in_fragmented_memory() {
     let (memory, clock) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
     // Every fourth buffer is dropped: a quarter of the memory is free, in holes of 64 KiB.
@@ -97,7 +97,7 @@ fn a_large_piece_is_found_although_what_is_free_lies_scattered() {
 }
 
 #[test]
-fn who_is_not_asked_any_more_is_told() {
+fn account_is_notified_when_a_request_to_give_back_ends() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     assert_eq!(
@@ -116,7 +116,7 @@ fn who_is_not_asked_any_more_is_told() {
 
 /// Revoked buffers count as buffers until their holder drops them.
 #[test]
-fn who_is_refused_because_there_are_too_many_buffers_is_told_when_there_are_fewer() {
+fn account_refused_for_lack_of_slots_is_notified_when_one_is_free() {
     let (memory, clock) = manual();
     let greedy = memory.open_account("greedy", Bytes(64 << 10)).unwrap();
     let poor = memory.open_account("poor", Bytes(64 << 10)).unwrap();
@@ -175,7 +175,7 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
 
 /// A disk may take longer than the give-back time. The requester still gets the data.
 #[test]
-fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
+fn buffer_being_read_into_is_revoked_only_after_its_use() {
     for honest in [true, false] {
         let (memory, clock) = manual();
         let (greedy, mut held, poor) = crowded(&memory);
@@ -224,7 +224,7 @@ fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
 /// The give-back time ends just after a disk is done. The requester still gets the data; then the memory is
 /// revoked, dropped or not.
 #[test]
-fn what_a_disk_has_just_read_is_still_there_for_its_reader() {
+fn just_read_buffer_is_revoked_only_after_its_use() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     for buffer in &held {
@@ -245,7 +245,7 @@ fn what_a_disk_has_just_read_is_still_there_for_its_reader() {
 
 /// Data on its way to a client that does not take it: its buffers are dropped, but its memory is not free.
 #[test]
-fn what_a_transfer_uses_is_held_by_whoever_dropped_it() {
+fn dropped_buffer_in_transfer_counts_as_its_accounts() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     let pieces = held
@@ -308,7 +308,7 @@ fn waiting_ends_at_the_time_given() {
 }
 
 #[test]
-fn a_new_guarantee_takes_what_was_on_loan() {
+fn new_fixed_part_takes_borrowed_memory() {
     let config = MemoryConfig {
         give_back_within: Nanos::from_millis(10),
         ..unlocked(Bytes::from_mib(4))
@@ -326,7 +326,7 @@ fn a_new_guarantee_takes_what_was_on_loan() {
 }
 
 #[test]
-fn a_fixed_part_for_buffers_has_room_for_each_in_memory_that_is_in_pieces() {
+fn fixed_part_for_buffers_has_room_for_each_in_fragmented_memory() {
     const PIECE: usize = 128 << 10;
     let (memory, _) = manual();
     let greedy = memory.open_account("greedy", Bytes(0)).unwrap();

@@ -156,7 +156,7 @@ impl Rig {
 }
 
 #[test]
-fn who_submits_serves_while_the_thread_sleeps_and_nobody_was_promised_anything() {
+fn submitter_serves_while_the_thread_sleeps_and_no_task_has_joined() {
     let rig = rig();
     assert!(rig.borrows());
     let params = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
@@ -180,7 +180,7 @@ fn who_submits_serves_while_the_thread_sleeps_and_nobody_was_promised_anything()
 }
 
 #[test]
-fn no_request_and_no_control_call_is_lost_among_many_submitters() {
+fn requests_and_control_calls_of_many_submitters_are_all_served() {
     const SUBMITTERS: u64 = 4;
     const ROUNDS: u64 = 2_000;
     let rig = rig();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn after_a_failed_write_what_was_to_come_after_it_fails_and_nothing_else() {
+fn failed_write_fails_only_writes_ordered_after_it() {
     let rig = rig();
     let after = |mut io: Io, ids: [Option<RequestId>; 2]| {
         (io.order.after[0], io.order.after[1]) = (ids[0], ids[1]);
@@ -126,7 +126,7 @@ fn a_stall_is_no_error_until_the_disk_is_given_up() {
 }
 
 #[test]
-fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
+fn stop_without_drain_does_not_wait_for_a_stalled_disk() {
     let patience = Patience {
         stalled_after: Nanos::from_millis(1),
         ..NEVER
@@ -144,7 +144,7 @@ fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
 
 /// The abandoned write may still reach the disk, and must not overwrite newer data.
 #[test]
-fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_that() {
+fn given_up_disk_gets_no_requests_before_it_has_answered_all_old_ones() {
     let queue = CompletionQueue::new(8).unwrap();
     let little = Patience {
         stalled_after: Nanos::from_secs(1),

@@ -255,7 +255,7 @@ fn ask_three(play: &mut Play, rounds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_disk() {
+fn host_pause_excuses_requests_on_the_disk_and_queued_behind_it() {
     for still in [Still::From(at(30)), Still::Issuing(at(1))] {
         for policy in [Policy::Exact, Policy::DeltaL, Policy::Edf] {
             let mut play = Play::new(policy, &THREE);
@@ -298,7 +298,7 @@ fn a_host_is_late_when_it_takes_more_than_a_fifth_of_a_millisecond() {
 }
 
 #[test]
-fn once_the_disk_has_caught_up_nothing_is_excused() {
+fn caught_up_disk_is_excused_no_more() {
     for policy in [Policy::Exact, Policy::DeltaL, Policy::Edf] {
         let mut play = Play::new(policy, &[(60, 200)]);
         for round in 0..10 {
@@ -321,7 +321,7 @@ fn once_the_disk_has_caught_up_nothing_is_excused() {
 }
 
 #[test]
-fn what_the_scheduler_does_alone_is_charged_in_full() {
+fn scheduler_is_charged_in_full_for_its_own_misses() {
     // Best effort of 400 ms just before a stream's block with a deadline 200 ms later.
     let mut play = Play::new(Policy::Edf, &[(60, 200)]);
     play.ask(at(10), BEST_EFFORT, 400);
@@ -340,7 +340,7 @@ fn what_the_scheduler_does_alone_is_charged_in_full() {
 }
 
 #[test]
-fn what_is_missed_by_more_than_the_host_took_is_charged_for_the_rest() {
+fn miss_longer_than_the_host_pause_is_charged_for_the_rest() {
     // The disk is busy with best effort for 400 ms when the block comes, and then the host pauses for 100 ms.
     for still in [Still::From(at(100)), Still::From(at(409))] {
         let mut play = Play::new(Policy::Edf, &[(60, 200)]);
@@ -358,7 +358,7 @@ fn what_is_missed_by_more_than_the_host_took_is_charged_for_the_rest() {
 }
 
 #[test]
-fn a_scheduler_that_knows_that_there_is_time_enough_gets_no_excuse() {
+fn scheduler_that_knows_of_enough_time_is_not_excused() {
     // The host takes 160 ms of the first block's 400 ms, which leaves enough for the second; then the disk
     // itself takes 500 ms too long.
     for (policy, net) in [(Policy::Exact, 360), (Policy::DeltaL, 200)] {
@@ -420,7 +420,7 @@ proptest! {
     /// Under any pauses of the host, a scheduler that guarantees deadlines is charged with nothing, and the
     /// host's debt does not exceed the pauses.
     #[test]
-    fn who_keeps_promises_is_never_blamed(life in life()) {
+    fn guaranteeing_schedulers_are_never_charged_for_host_pauses(life in life()) {
         // Keeps the streams that are admitted together.
         let (mut admission, mut life) = (Admission::new(), life);
         life.0.retain(|(service, period)| {
@@ -438,7 +438,7 @@ proptest! {
 
     /// Without pauses nothing is excused, under any scheduler.
     #[test]
-    fn without_a_late_host_net_is_gross(life in life()) {
+    fn net_lateness_is_gross_without_a_late_host(life in life()) {
         for policy in Policy::ALL {
             let play = play_life(policy, &life, false);
             for (_, timing) in &play.answers {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_written_is_read_back_and_timed() {
+fn written_data_is_read_back_and_timed() {
     let rig = rig();
     let mut buffer = rig.account.allocate(8192).unwrap();
     buffer.with_mut(|bytes| bytes.fill(5)).unwrap();
@@ -35,7 +35,7 @@ fn what_is_written_is_read_back_and_timed() {
 }
 
 #[test]
-fn what_a_disk_cannot_do_is_refused_and_comes_back() {
+fn impossible_transfer_is_refused_and_returned() {
     let rig = rig();
     let buffer = rig.account.allocate(8192).unwrap();
     let reason = |io: Io| {
@@ -131,7 +131,7 @@ fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
 }
 
 #[test]
-fn a_named_request_that_fails_or_is_taken_back_lets_the_others_go() {
+fn failed_or_cancelled_predecessor_releases_its_successors() {
     let rig = rig();
     let after = |id| Order {
         after: [Some(id), None, None, None],

@@ -149,7 +149,7 @@ mod tests {
     use crate::test_rig::disks::{MIB, Rig, stream_spec, volume};
 
     #[test]
-    fn the_end_of_a_span_is_forgotten_with_its_stream() {
+    fn span_timer_is_removed_with_its_stream() {
         let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", 4 * MIB);
         let until = clock::now() + Nanos::from_secs(86_400);

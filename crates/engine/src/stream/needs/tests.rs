@@ -54,7 +54,7 @@ fn blocks_in_turn_on_three_disks_put_a_third_on_each() {
 }
 
 #[test]
-fn a_run_on_one_disk_is_what_counts() {
+fn gap_counts_the_longest_run_on_one_disk() {
     assert_eq!(
         gaps(&[0, 1, 0, 1], MIB, MIB / 4, false),
         [(0, 0, 1), (1, 0, 1)]
@@ -63,7 +63,7 @@ fn a_run_on_one_disk_is_what_counts() {
 }
 
 #[test]
-fn the_way_back_to_the_beginning_counts_if_the_stream_wraps() {
+fn gap_includes_the_wrap_if_the_stream_wraps() {
     assert_eq!(gaps(&[0, 1, 1, 0], MIB, MIB, true), [(0, 0, 1), (1, 0, 1)]);
     assert_eq!(
         gaps(&[0, 1, 2, 0], MIB, MIB, false),
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn extents_at_a_time_and_block_by_block_are_the_same(seed: u64) {
+    fn needs_by_extent_equal_needs_by_block(seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         let predictors = predictors();
         let extent = *[64 << 10, 256 << 10, 4 * MIB, 16 * MIB].choose(&mut rng).unwrap();

@@ -106,7 +106,7 @@ fn a_session_waits_for_buffers_of_its_stream_that_are_out() {
 }
 
 #[test]
-fn a_stream_for_whose_blocks_memory_is_in_too_small_pieces_is_refused() {
+fn stream_is_refused_if_memory_is_too_fragmented_for_its_blocks() {
     let (rig, pool) = rig();
     let (_greedy, held) = crowd(&pool);
     // The free memory is many times as much as a stream needs, but has no room for a block.

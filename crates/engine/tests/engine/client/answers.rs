@@ -80,7 +80,7 @@ fn overlapping_writes_that_name_each_other_are_done_in_order() {
 }
 
 #[test]
-fn a_disk_that_does_not_answer_holds_up_nobody_else() {
+fn stalled_disk_delays_only_its_own_requests() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let volume = two_disks(&pool);
     let (stuck, client) = (client(&pool), disks::client(&pool));

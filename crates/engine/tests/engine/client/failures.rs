@@ -47,7 +47,7 @@ fn a_failed_write_fails_alone_and_the_next_one_is_tried() {
 }
 
 #[test]
-fn a_failed_sync_fails_every_later_flush_of_what_is_on_that_disk() {
+fn failed_sync_fails_every_later_flush_of_data_on_that_disk() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::Host);
     let volume = volume_on(&pool, "v", 1, 2 * MIB);
     let client = client(&pool);
@@ -128,7 +128,7 @@ fn requests_beyond_a_cut_fail_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_pool_is_dropped_is_answered() {
+fn requests_in_flight_are_answered_when_the_pool_is_dropped() {
     let (rig, pool) = Rig::with_patience(
         1,
         Durability::WriteThrough,

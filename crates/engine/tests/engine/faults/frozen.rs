@@ -108,7 +108,7 @@ fn metadata_is_frozen_while_its_disk_fails_and_goes_on_by_itself() {
 }
 
 #[test]
-fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen() {
+fn volume_to_be_deleted_or_cut_is_unavailable_while_metadata_is_frozen() {
     let (rig, pool) = impatient(Durability::WriteThrough);
     drop((
         volume_on(&pool, "gone", 1, MIB),
@@ -155,7 +155,7 @@ fn is_frozen_for_good(rig: &Rig, pool: &Pool) {
 }
 
 #[test]
-fn what_was_to_be_deleted_or_cut_is_there_when_the_metadata_does_not_go_on() {
+fn volume_to_be_deleted_or_cut_stays_if_the_freeze_is_permanent() {
     let (rig, pool) = impatient(Durability::Host);
     works(&pool, &volume_on(&pool, "gone", 1, MIB), 1);
     rig.platters[0].fail_writes.store(true, Ordering::SeqCst);
@@ -267,7 +267,7 @@ fn a_pool_is_closed_although_its_host_does_not_answer() {
 
 /// In this pool a checkpoint is due every few dozen flushes.
 #[test]
-fn a_disk_that_is_gone_holds_up_no_flush_of_another() {
+fn gone_disk_delays_no_flush_of_another() {
     let rig = Rig::new(2, 32 * MIB, Durability::WriteThrough);
     rig.create(MIB / 16);
     let pool = rig.open();

@@ -182,7 +182,7 @@ fn metadata_on_a_full_file_system_is_frozen_until_there_is_room() {
 }
 
 #[test]
-fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
+fn removed_device_is_reported_and_delays_no_other_disk() {
     if !is_root("a device that is torn off") {
         return;
     }
@@ -232,7 +232,7 @@ fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_file_system_without_direct_transfers_is_used_and_told_of() {
+fn file_system_without_direct_transfers_is_used_with_a_warning() {
     let Some(host) = Indirect::mount() else {
         return;
     };
@@ -273,7 +273,7 @@ fn in_small_pieces() -> DriveProfile {
 }
 
 #[test]
-fn a_profile_in_smaller_sectors_than_the_disks_cuts_no_request_within_one() {
+fn profile_with_smaller_sectors_than_the_disks_cuts_no_request_within_one() {
     if !is_root("a device with blocks of 4096 bytes") {
         return;
     }

@@ -62,7 +62,7 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
 
 /// Neither retries nor the server's own checks of its superblock count as errors.
 #[test]
-fn what_a_disk_is_not_asked_that_is_given_up_is_no_error_of_it() {
+fn requests_refused_by_a_given_up_disk_are_not_its_errors() {
     let (rig, pool) = Rig::with_patience(
         1,
         Durability::WriteThrough,
@@ -100,7 +100,7 @@ fn what_a_disk_is_not_asked_that_is_given_up_is_no_error_of_it() {
 
 /// A thread that serves many clients, as in a server, must not sleep on a disk for one of them.
 #[test]
-fn who_submits_in_batches_to_a_stalled_disk_that_is_full_can_go_on_with_another() {
+fn batch_submission_to_a_full_stalled_disk_does_not_block_others() {
     // More than a disk has slots for.
     const MANY: u64 = 3_000;
     const SIZE: usize = 4_096;

@@ -13,7 +13,7 @@ use super::{rate_that_fits, refused};
 use testkit::disks::{MIB, Rig, seeded, stream_spec, volume};
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn refusal_has_the_rate_that_would_fit() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
     let refusal = refused(&pool, stream_spec(&volume, Op::Write, 1 << 40, MIB));
@@ -48,7 +48,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
 }
 
 #[test]
-fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
+fn rate_that_fits_is_the_largest_admitted_rate() {
     let mut rng = seeded("rates");
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 30 * MIB);
@@ -85,7 +85,7 @@ fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
 }
 
 #[test]
-fn numbers_that_make_no_stream_are_refused() {
+fn invalid_stream_parameters_are_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 4 * MIB);
     let good = || stream_spec(&volume, Op::Write, 1 << 20, 65536);
@@ -174,7 +174,7 @@ fn best_effort_with_a_reservation_is_admitted_like_a_stream() {
 }
 
 #[test]
-fn the_floor_is_what_was_asked_for() {
+fn floor_has_the_requested_share() {
     for (floor, expected) in [(Floor::None, 0.0), (Floor::Share { permille: 100 }, 0.1)] {
         let mut rig = Rig::new(1, 64 * MIB, Durability::WriteThrough);
         rig.options.floor = floor;

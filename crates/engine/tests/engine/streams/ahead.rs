@@ -228,7 +228,7 @@ fn longer_by(buffers: u64, within: Option<Duration>) -> Wish {
 /// Without reading ahead, the result has the time by which data may be late.
 #[test]
 #[expect(clippy::print_stderr, reason = "what is guaranteed is told")]
-fn it_is_said_how_late_it_may_come() {
+fn change_without_reading_ahead_reports_its_lateness() {
     for (disks, extent, buffers) in [(1, MIB, 2), (1, MIB, 8), ALTERNATING] {
         let (_rig, pool) = Rig::fresh(disks, 64 * MIB, extent, Durability::WriteThrough);
         let ring = full(&pool);
@@ -250,7 +250,7 @@ fn it_is_said_how_late_it_may_come() {
 
 #[test]
 #[expect(clippy::print_stderr, reason = "what is guaranteed is told")]
-fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
+fn data_read_ahead_lasts_until_the_first_longer_block_is_due() {
     for (disks, extent, buffers) in [
         (1, MIB, 2),
         (1, MIB, 4),
@@ -296,7 +296,7 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
 /// If the disks do not carry twice the rate, data is read ahead at the rate that they carry. If that is not
 /// enough, the result has the remaining lateness.
 #[test]
-fn it_is_read_as_fast_as_the_disks_carry_and_said_what_is_missing() {
+fn reading_ahead_uses_the_rate_that_fits_and_reports_the_shortfall() {
     let rig = slow();
     rig.create(MIB);
     let pool = rig.open();
@@ -348,7 +348,7 @@ fn reads<'a>(
 
 /// The change does not wait if nothing more is recorded, or if there is no reader.
 #[test]
-fn nothing_is_waited_for_that_does_not_come() {
+fn change_does_not_wait_for_data_that_will_not_be_read() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = full(&pool);
     let stream = player(&pool, &ring);

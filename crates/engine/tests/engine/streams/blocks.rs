@@ -142,7 +142,7 @@ fn blocks_are_written_around_and_read_in_any_order() {
 }
 
 #[test]
-fn a_session_of_the_other_direction_is_none() {
+fn session_of_the_other_direction_is_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", MIB);
     client(&pool).write_at(&ring, Bytes(0), &[1; 4096]).unwrap();
@@ -270,7 +270,7 @@ fn a_burst_borrows_buffers_and_gives_each_back_when_it_is_written() {
 }
 
 #[test]
-fn what_is_borrowed_and_wanted_back_is_written_first_and_lost_never() {
+fn borrowed_buffers_that_are_wanted_back_are_written_early() {
     let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 12 * MIB);
     // One block a second: no account waits for memory that long.
@@ -400,7 +400,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
 }
 
 #[test]
-fn what_is_left_at_the_end_does_not_wait_for_its_time() {
+fn finishing_writer_does_not_wait_for_the_pace() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     // A block in half a minute.

@@ -58,7 +58,7 @@ fn a_recording_that_is_done_survives_a_power_cut() {
 }
 
 #[test]
-fn of_a_recording_that_goes_on_is_kept_what_it_says() {
+fn running_recording_survives_up_to_its_durable_bytes() {
     let mut rng = seeded("kept");
     for durability in [Durability::WriteThrough, Durability::Fua, Durability::Host] {
         let (rig, pool) = Rig::fresh(2, 64 * MIB, MIB, durability);
@@ -122,7 +122,7 @@ fn slow(volume: &Arc<Volume>, block: u64) -> StreamSpec {
 }
 
 #[test]
-fn a_recording_may_be_made_where_there_is_one_and_of_any_length() {
+fn recording_of_any_length_may_overwrite_another() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let before = vec![1; 3 * MIB as usize / 2];
@@ -146,7 +146,7 @@ fn a_recording_may_be_made_where_there_is_one_and_of_any_length() {
 }
 
 #[test]
-fn what_a_limit_cuts_off_is_filled_up_with_zeros() {
+fn recording_cut_by_a_limit_is_padded_with_zeros() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let stream = pool.reserve(slow(&video, 65_536)).unwrap();
@@ -164,7 +164,7 @@ fn what_a_limit_cuts_off_is_filled_up_with_zeros() {
 }
 
 #[test]
-fn blocks_that_are_no_whole_physical_sectors_are_reserved_as_such() {
+fn blocks_of_partial_physical_sectors_are_reserved_as_such() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let service = |range| {
@@ -215,7 +215,7 @@ fn a_write_that_the_scheduler_refuses_harms_neither_volume_nor_disk() {
 }
 
 #[test]
-fn what_was_on_its_way_when_the_source_broke_is_kept() {
+fn data_received_before_the_source_broke_is_kept() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::Fua);
     let video = volume(&pool, "video", 4 * MIB);
     let stream = pool

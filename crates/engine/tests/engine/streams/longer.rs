@@ -181,7 +181,7 @@ fn blocks(reader: &mut BlockReader<'_>, reports: &mut Vec<BlockReport>, count: u
 }
 
 #[test]
-fn a_reader_waits_for_what_follows_of_a_block() {
+fn reader_waits_for_the_rest_of_a_block() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     let player = reserved(&pool, &ring, Op::Read, 8 << 20);
@@ -210,7 +210,7 @@ fn a_reader_waits_for_what_follows_of_a_block() {
 }
 
 #[test]
-fn a_block_that_cannot_be_is_refused_and_all_stays() {
+fn invalid_block_size_is_refused_without_effect() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 6 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 8 << 20);
@@ -367,7 +367,7 @@ fn runs(rng: &mut impl Rng, places: u64, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_for() {
+fn data_is_written_and_read_correctly_during_random_changes() {
     let mut rng = seeded("longer");
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 12 * MIB);
@@ -459,7 +459,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
 
 /// Data that begins within a buffer of the grid is a separate block and is written to its offset.
 #[test]
-fn what_begins_within_a_buffer_is_a_block_of_its_own() {
+fn data_that_begins_within_a_buffer_is_a_block_of_its_own() {
     const PART: u64 = BUFFER / 4;
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);

@@ -123,7 +123,7 @@ fn a_volume_grows_and_shrinks_under_a_stream_whose_range_follows() {
 }
 
 #[test]
-fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
+fn range_changes_together_with_other_parameters_or_not_at_all() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 8 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..4 * MIB);
@@ -193,7 +193,7 @@ fn a_range_on_more_disks_than_there_are_buffers_for_is_refused_and_on_fewer_is_n
 }
 
 #[test]
-fn a_block_goes_where_it_is_put_or_nowhere() {
+fn block_is_written_where_it_is_placed_or_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..MIB);
@@ -214,7 +214,7 @@ fn a_block_goes_where_it_is_put_or_nowhere() {
 }
 
 #[test]
-fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
+fn concurrent_changes_of_different_parameters_both_take_effect() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 8 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..4 * MIB);
@@ -241,7 +241,7 @@ fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
 
 /// A ring ends so that its first block follows its last on another disk, as within the ring.
 #[test]
-fn a_ring_takes_no_more_of_a_disk_where_it_begins_anew() {
+fn ring_needs_no_more_of_a_disk_at_its_wrap() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 40 * MIB);
     for blocks in 1..39 {

@@ -86,7 +86,7 @@ fn a_stream_has_two_buffers_for_each_disk_that_it_touches() {
 }
 
 #[test]
-fn a_rate_is_changed_or_kept() {
+fn rate_changes_or_stays_if_it_does_not_fit() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
     let fits = rate_that_fits(&refused(

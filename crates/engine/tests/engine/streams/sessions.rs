@@ -38,7 +38,7 @@ fn contiguous(blocks: &[BlockReport]) {
 }
 
 #[test]
-fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
+fn recording_is_played_byte_for_byte_beside_other_load() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let video = volume(&pool, "video", 12 * MIB);
     let other = volume(&pool, "other", 12 * MIB);
@@ -191,7 +191,7 @@ fn a_stream_is_told_of_a_disk_that_fails() {
 
 /// Each block is one request per extent, as reserved, however many of its chunks were never written.
 #[test]
-fn what_was_written_here_and_there_is_played_with_zeros_between() {
+fn scattered_writes_are_played_with_zeros_between() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let sparse = volume_on(&pool, "sparse", 0, 6 * MIB);
     let mut wanted = vec![0; 6 * MIB as usize];

@@ -195,7 +195,7 @@ proptest! {
     /// Under any sequence of changes, a published value is at most delta-L of every task set until the next
     /// one is published.
     #[test]
-    fn a_dispatcher_is_never_told_of_more_than_delta_l_until_it_is_told_again(seed: u64) {
+    fn published_delta_l_never_exceeds_the_future_minimum(seed: u64) {
         let mut life = Life::new(seed);
         life.check()?;
         for _ in 0..60 {

@@ -61,7 +61,7 @@ pub(super) fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) 
 }
 
 #[test]
-fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+fn stream_refused_by_one_disk_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let volume = volume_on_two(&pool, "v");
     let before = known(&pool, 0);
@@ -73,7 +73,7 @@ fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
 }
 
 #[test]
-fn a_stream_whose_change_one_disk_does_not_take_is_closed_and_leaves_nothing() {
+fn stream_whose_change_is_refused_by_one_disk_is_closed_and_leaves_nothing() {
     let (_rig, pool) = rig();
     let volume = volume_on_two(&pool, "v");
     let before = known(&pool, 0);
@@ -124,7 +124,7 @@ fn a_stream_whose_change_fails_holds_what_it_had_to_its_last_deadline() {
 }
 
 #[test]
-fn what_is_refused_before_the_books_are_asked_reserves_nothing() {
+fn refusal_before_admission_reserves_nothing() {
     let (rig, pool) = rig_of(Durability::Host);
     let volume = volume_on_two(&pool, "v");
     let before = [known(&pool, 0), known(&pool, 1)];
@@ -222,7 +222,7 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
 /// The search for a fitting period needs neither the lock nor the current books, and is not made for
 /// callers that only test whether the disks can carry a task.
 #[test]
-fn what_would_fit_is_searched_in_what_was_promised_then() {
+fn fitting_period_is_searched_in_the_books_of_the_refusal() {
     let (_rig, pool) = rig();
     let before = known(&pool, 1);
     let volume = volume_on(&pool, "v", 1, 4 * MIB);
@@ -268,7 +268,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
 }
 
 #[test]
-fn disk_time_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+fn disk_time_refused_by_one_disk_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let before = known(&pool, 0);
     pool.core.io.disks[1].stop();
