@@ -240,14 +240,14 @@ impl Dispatcher {
         });
         let state = DispatcherState::with_slots(scheduler, slots, disk.places(), patience);
         let (attached, outcome) = mpsc::sync_channel(1);
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let (thread, mut denied) = rt::spawn(&thread, move || {
             let result = disk.attach();
             let failed = result.is_err();
             // The starter is waiting on the other end.
             let _ = attached.send(result);
             if !failed {
-                run::run(&theirs, state, disk);
+                run::run(&thread_shared, state, disk);
             }
         })?;
         let handle = DispatcherHandle(shared);

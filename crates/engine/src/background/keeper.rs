@@ -15,7 +15,7 @@ impl Keeper {
         let keep = move || {
             while let Some(due) = pool.keeper.next() {
                 match due {
-                    KeeperTask::Close(stream) => give_up(&pool, &stream),
+                    KeeperTask::Close(stream) => release_reservation(&pool, &stream),
                     KeeperTask::Timer(timer) => expire(&pool, &timer),
                 }
             }
@@ -55,7 +55,7 @@ fn end_span(pool: &PoolCore, stream: &Arc<StreamCore>) {
 }
 
 /// Removes a stream's tasks from the disks and the books.
-fn give_up(pool: &PoolCore, stream: &StreamCore) {
+fn release_reservation(pool: &PoolCore, stream: &StreamCore) {
     if !stream.begin_leave() {
         return;
     }

@@ -3,7 +3,7 @@
 //! [`Meta::change`] is the way of every change of a volume (make, grow, shrink, delete): it plans a transaction
 //! with [`PoolState`], writes the transaction's steps to the disks, and installs the new maps. Moves plan their
 //! transaction themselves and use [`Meta::carry_out`]. If a step fails, [`Meta::fail_step`] cancels the
-//! transaction, freezes the metadata, or gives up; [`Meta::go_on`] retries a frozen transaction.
+//! transaction, freezes the metadata, or gives up; [`Meta::resume`] retries a frozen transaction.
 //!
 //! The committer makes changed bits and places of many volumes durable in one log record ([`Meta::settle`]).
 
@@ -54,7 +54,9 @@ impl Meta {
                 pool.meta_watch.resume();
                 Ok(committed)
             }
-            Err(FailedStep { at, why }) => Err(self.fail_step(pool, transaction, from + at, why)),
+            Err(FailedStep { at, error }) => {
+                Err(self.fail_step(pool, transaction, from + at, error))
+            }
         }
     }
 
@@ -64,13 +66,13 @@ impl Meta {
         pool: &PoolCore,
         transaction: Transaction,
         at: usize,
-        why: StepError,
+        error: StepError,
     ) -> PoolError {
-        let failure = match why {
+        let failure = match error {
             StepError::Io(failure) => failure,
             StepError::TakenOver { what, .. } => {
-                self.lose(pool, transaction);
-                return pool.lose(&what);
+                self.abandon(pool, transaction);
+                return pool.mark_taken_over(&what);
             }
         };
         let is_write = |step: &Step| matches!(step, Step::Write { .. });
@@ -84,7 +86,7 @@ impl Meta {
         let is_lost = is_flush && matches!(failure, IoFailure::Disk { .. });
         let reason = failure.to_string();
         if is_lost {
-            self.lose(pool, transaction);
+            self.abandon(pool, transaction);
             pool.meta_watch.freeze(&reason, Recovery::AfterRestart);
             return PoolError::MetadataFailed(reason);
         }
@@ -99,18 +101,20 @@ impl Meta {
 
     /// Abandons a transaction until the pool is reopened, if it takes effect at all. Volumes that it would delete or
     /// shrink stay whole until then.
-    fn lose(&mut self, pool: &PoolCore, transaction: Transaction) {
+    fn abandon(&mut self, pool: &PoolCore, transaction: Transaction) {
         self.state.fail(transaction);
         let volumes = pool.volumes.read();
-        volumes.values().for_each(|volume| volume.stays());
+        volumes
+            .values()
+            .for_each(|volume| volume.cancel_deletion_and_cut());
     }
 
     /// Retries the pending transaction, if the metadata is frozen.
     ///
     /// # Errors
     /// When the metadata stays frozen, or another server has the disks.
-    pub(crate) fn go_on(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
-        pool.still_ours()?;
+    pub(crate) fn resume(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        pool.check_ownership()?;
         let Some(frozen) = pool.meta_watch.frozen() else {
             return Ok(());
         };
@@ -134,10 +138,12 @@ impl Meta {
             }
             Err(taken) => Err(self.fail_step(pool, transaction, at, taken)),
         };
-        done.map_err(|_| match (pool.still_ours(), pool.meta_watch.frozen()) {
-            (Err(taken), _) => taken,
-            (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
-        })
+        done.map_err(
+            |_| match (pool.check_ownership(), pool.meta_watch.frozen()) {
+                (Err(taken), _) => taken,
+                (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
+            },
+        )
     }
 
     /// The expected content of the disks before step `at` of a transaction, if they still belong to this server.
@@ -172,7 +178,7 @@ impl Meta {
         pool: &PoolCore,
         plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
     ) -> Result<Committed, PoolError> {
-        self.go_on(pool)?;
+        self.resume(pool)?;
         let _vital = panics::vital();
         let transaction = plan(&mut self.state).map_err(|error| self.refused(error))?;
         let committed = self.carry_out(pool, transaction)?;
@@ -200,7 +206,7 @@ impl Meta {
     /// Performs steps that belong to no transaction.
     pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), StepError> {
         let done = self.raw.perform(&pool.io.disks, steps);
-        done.map_err(|fail_step| fail_step.why)
+        done.map_err(|failed| failed.error)
     }
 
     /// Writes a checkpoint, so that the next opening has nothing to replay, and a new generation, so that older
@@ -221,7 +227,7 @@ impl Meta {
         pool: &PoolCore,
         volumes: &[VolumeId],
     ) -> Result<(), PoolError> {
-        self.go_on(pool)?;
+        self.resume(pool)?;
         let _vital = panics::vital();
         let planned = self.state.settle(volumes);
         if let Some(transaction) = planned.map_err(|error| self.refused(error))? {
@@ -237,11 +243,11 @@ impl Committer {
     pub(crate) fn start(&self, pool: &Arc<PoolCore>) {
         let pool = Arc::clone(pool);
         let body = move || {
-            let is_to_go_on = || {
+            let is_retry_due = || {
                 let frozen = pool.meta_watch.frozen();
                 frozen.is_some_and(|frozen| frozen.recovery == Recovery::ByRetry)
             };
-            while let Some(rounds) = pool.committer.next(is_to_go_on, || go_on(&pool)) {
+            while let Some(rounds) = pool.committer.next(is_retry_due, || try_resume(&pool)) {
                 end(&pool, rounds);
                 pool.committer.done();
             }
@@ -251,10 +257,10 @@ impl Committer {
 }
 
 /// Retries frozen metadata, unless another thread holds its lock.
-fn go_on(pool: &PoolCore) {
+fn try_resume(pool: &PoolCore) {
     if let Some(mut meta) = pool.meta.try_lock() {
         // The result is recorded in `meta_watch`.
-        let _: Result<(), PoolError> = meta.go_on(pool);
+        let _: Result<(), PoolError> = meta.resume(pool);
     }
 }
 
@@ -267,7 +273,7 @@ fn end(pool: &PoolCore, rounds: Vec<Arc<Round>>) {
         // only that one fails.
         let alone = is_shared.then(|| commit(pool, std::slice::from_ref(&round)));
         let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
-        rounds::end(&round, ended.map_err(|error| not_settled(&round, error)));
+        rounds::end(&round, ended.map_err(|error| settle_failure(&round, error)));
     }
 }
 
@@ -287,10 +293,10 @@ fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
 }
 
 /// The failure of a round whose bits and places could not be made durable.
-fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
+fn settle_failure(round: &Round, error: &PoolError) -> IoFailure {
     match error {
         PoolError::Io(failure) => {
-            round.not_durable(failure);
+            round.record_sync_failure(failure);
             failure.clone()
         }
         PoolError::MetadataFrozen { .. } => IoFailure::NotNow {

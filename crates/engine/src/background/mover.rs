@@ -124,7 +124,7 @@ impl Mover<'_> {
     /// Reserves the new place.
     fn begin(&self, placement: &Placement) -> Result<BeginResult, PoolError> {
         let mut meta = self.pool.meta.lock();
-        meta.go_on(self.pool)?;
+        meta.resume(self.pool)?;
         // If another server has opened the pool, places that are free here may be in use there.
         meta.verify(self.pool)?;
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
@@ -233,7 +233,7 @@ impl Mover<'_> {
     /// Switches and commits if the extent is idle at this moment.
     fn switch(&self, moved: Move) -> Result<SwitchResult, PoolError> {
         let mut meta = self.pool.meta.lock();
-        if let Err(frozen) = meta.go_on(self.pool) {
+        if let Err(frozen) = meta.resume(self.pool) {
             meta.state.cancel_move(moved);
             return Err(frozen);
         }

@@ -11,7 +11,7 @@ use crate::state::warning::Warning;
 impl PoolCore {
     /// # Errors
     /// When another server has the disks.
-    pub(crate) fn still_ours(&self) -> Result<(), PoolError> {
+    pub(crate) fn check_ownership(&self) -> Result<(), PoolError> {
         match self.taken_over.get() {
             Some(what) => Err(PoolError::TakenOver(what.clone())),
             None => Ok(()),
@@ -19,7 +19,7 @@ impl PoolCore {
     }
 
     /// Records that another server has the disks, and poisons all volumes.
-    pub(crate) fn lose(&self, what: &str) -> PoolError {
+    pub(crate) fn mark_taken_over(&self, what: &str) -> PoolError {
         let error = PoolError::TakenOver(what.to_owned());
         if self.taken_over.set(what.to_owned()).is_ok() {
             let what = error.to_string();
@@ -39,11 +39,11 @@ impl Meta {
     /// # Errors
     /// When it does not, or cannot be read.
     pub(crate) fn verify(&self, pool: &PoolCore) -> Result<(), PoolError> {
-        pool.still_ours()?;
+        pool.check_ownership()?;
         let steps: [Step; 1] = [self.state.expectation()];
         self.perform(pool, &steps).map_err(|failure| match failure {
             StepError::Io(failure) => PoolError::Io(failure),
-            StepError::TakenOver { what, .. } => pool.lose(&what),
+            StepError::TakenOver { what, .. } => pool.mark_taken_over(&what),
         })
     }
 }

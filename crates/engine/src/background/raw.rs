@@ -349,7 +349,7 @@ mod tests {
             .collect();
         let data: Vec<u8> = (0..3 * MIB + 512).map(|byte| (byte % 251) as u8).collect();
         let mut back = vec![0; data.len()];
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             let (raw, data, back) = (&raw, &data, &mut back);
             scope.spawn(move || {
@@ -361,9 +361,9 @@ mod tests {
                 };
                 raw.write(disks, &[write]).unwrap();
                 raw.read(disks, 0, start, back).unwrap();
-                tell.send(()).unwrap();
+                sender.send(()).unwrap();
             });
-            let ended = told.recv_timeout(Duration::from_secs(30));
+            let ended = receiver.recv_timeout(Duration::from_secs(30));
             // Released in any case, so that the test ends even if the thread waits for memory.
             assert!(!taken.is_empty());
             drop(taken);

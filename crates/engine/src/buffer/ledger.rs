@@ -156,7 +156,7 @@ impl Ledger {
             waiting: 0,
             missed: 0,
             lacks_slot: false,
-            asked: VecDeque::new(),
+            to_give_back: VecDeque::new(),
             pinned: 0,
             taken_at: Time::ZERO,
             live: 0,
@@ -346,7 +346,11 @@ impl Ledger {
     /// memory was revoked and transfers still use it.
     pub(crate) fn owed(&self, id: AccountId) -> Option<(Bytes, Time)> {
         let record = self.accounts.get(&id)?;
-        let asked = record.asked.iter().find(|ask| ask.1 > 0).map(|ask| ask.0);
+        let asked = record
+            .to_give_back
+            .iter()
+            .find(|ask| ask.1 > 0)
+            .map(|ask| ask.0);
         let late = (record.pinned > 0).then_some(record.taken_at);
         let by = late.or(asked)?;
         Some((bytes_of(record.owed() + record.pinned), by))

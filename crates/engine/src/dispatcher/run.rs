@@ -138,7 +138,7 @@ impl Runner {
 
     fn handle_control(&mut self, now: Time, control: Control) {
         // The caller waits for the reply. If it has gone, the reply is dropped.
-        fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
+        fn send_reply<T>(reply: oneshot::Sender<T>, answer: T) {
             let _ = reply.send(answer);
         }
         match control {
@@ -149,11 +149,14 @@ impl Runner {
                 first_release,
                 reply,
             } => {
-                tell(reply, self.state.join(now, id, params, kind, first_release));
+                send_reply(reply, self.state.join(now, id, params, kind, first_release));
             }
             Control::Leave { id, reply } => {
-                self.state
-                    .leave(now, id, Box::new(move |free_from| tell(reply, free_from)));
+                self.state.leave(
+                    now,
+                    id,
+                    Box::new(move |free_from| send_reply(reply, free_from)),
+                );
             }
             Control::EndSpan { id, last_deadline } => self.state.end_span(now, id, last_deadline),
             Control::SetDeltaL {
@@ -161,8 +164,8 @@ impl Runner {
                 published,
             } => self.state.set_delta_l(now, corrected, published),
             Control::Cancel(id) => self.state.cancel(now, id),
-            Control::Report(reply) => tell(reply, self.state.report(now)),
-            Control::Health(reply) => tell(reply, self.state.health(now)),
+            Control::Report(reply) => send_reply(reply, self.state.report(now)),
+            Control::Health(reply) => send_reply(reply, self.state.health(now)),
             Control::Stop { drain } => self.state.stop(now, drain),
         }
     }

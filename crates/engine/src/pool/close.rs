@@ -52,7 +52,7 @@ impl Pool {
             result = result.and(flushed);
         }
         let mut meta = core.meta.lock();
-        if result.is_ok() && core.still_ours().is_ok() {
+        if result.is_ok() && core.check_ownership().is_ok() {
             result = meta.stop(core);
         }
         // After closing there is no retry, so a freeze is a failure.

@@ -254,7 +254,7 @@ impl Pool {
         // is rare, and a reservation can wait for it.
         let shrunk = meta.change(&self.core, |state| state.shrink(volume.id, size));
         if is_pending(&shrunk) {
-            volume.will_be_cut(size);
+            volume.set_pending_end(size);
         }
         shrunk?;
         drop(admission);
@@ -395,14 +395,14 @@ impl Pool {
     #[must_use]
     pub fn taken_over(&self) -> Option<String> {
         let core = &self.core;
-        if core.still_ours().is_ok()
+        if core.check_ownership().is_ok()
             && !core.io.is_closed()
             && let Some(meta) = core.meta.try_lock()
         {
             // The result is kept in the core and read below.
             drop(meta.verify(core));
         }
-        core.still_ours().err().map(|error| error.to_string())
+        core.check_ownership().err().map(|error| error.to_string())
     }
 
     /// Flushes that wait for a disk that does not answer.

@@ -51,8 +51,8 @@ pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
 /// Translates the reasons why a pool does not open.
 pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     let mut remedies: Vec<&str> = error.problems.iter().map(Problem::remedy).collect();
-    let mut said = std::collections::HashSet::new();
-    remedies.retain(|remedy| said.insert(*remedy));
+    let mut seen = std::collections::HashSet::new();
+    remedies.retain(|remedy| seen.insert(*remedy));
     let remedy = remedies.join("; ");
     let is_missing = |problem: &Problem| matches!(problem, Problem::Missing { .. });
     if error.problems.iter().any(is_missing) {
@@ -82,9 +82,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
 
 /// An extent size for all disks: the largest that one of their profiles proposes.
 fn proposed_extent(disks: &[DiskCore]) -> Bytes {
-    let asked = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
-    let asked = asked.unwrap_or(EXTENT_BYTES_LEAST).max(EXTENT_BYTES_LEAST);
-    Bytes(asked.0.next_power_of_two()).min(volume::limits::EXTENT_BYTES_MAX)
+    let proposed = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
+    let proposed = proposed
+        .unwrap_or(EXTENT_BYTES_LEAST)
+        .max(EXTENT_BYTES_LEAST);
+    Bytes(proposed.0.next_power_of_two()).min(volume::limits::EXTENT_BYTES_MAX)
 }
 
 impl Pool {
@@ -182,7 +184,7 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
         refuse_others(raw, started)?;
     }
     let written = raw.perform(&started.disks, &steps);
-    written.map_err(|undone| match undone.why {
+    written.map_err(|failed| match failed.error {
         StepError::Io(failure) => PoolError::Io(failure),
         StepError::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
     })?;

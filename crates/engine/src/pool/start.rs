@@ -159,7 +159,7 @@ fn in_sectors_of(
     unit: Bytes,
     profile: Arc<DriveProfile>,
     warnings: &mut WarningList,
-    whom: &str,
+    subject: &str,
 ) -> std::io::Result<Arc<DriveProfile>> {
     let sector = profile.physical_sector();
     if sector >= unit {
@@ -169,7 +169,7 @@ fn in_sectors_of(
         "the profile {:?} has sectors of {sector}; the disk's, of {unit}, are used",
         profile.name(),
     );
-    warnings.add(what, whom);
+    warnings.add(what, subject);
     let coarser = profile.in_sectors_of(unit);
     Ok(Arc::new(coarser.map_err(std::io::Error::other)?))
 }

@@ -8,14 +8,14 @@ use crate::status::Warning;
 pub(super) struct WarningList(Vec<Warning>);
 
 impl WarningList {
-    /// Adds `what` for `whom`.
-    pub(super) fn add(&mut self, what: String, whom: &str) {
+    /// Adds `what` for `subject`.
+    pub(super) fn add(&mut self, what: String, subject: &str) {
         match self.0.iter_mut().find(|known| known.what == what) {
-            Some(known) if known.concerns.iter().any(|other| other == whom) => {}
-            Some(known) => known.concerns.push(whom.to_owned()),
+            Some(known) if known.concerns.iter().any(|other| other == subject) => {}
+            Some(known) => known.concerns.push(subject.to_owned()),
             None => self.0.push(Warning {
                 what,
-                concerns: vec![whom.to_owned()],
+                concerns: vec![subject.to_owned()],
             }),
         }
     }
@@ -29,14 +29,14 @@ impl WarningList {
     }
 
     /// Adds a resource that the host denied.
-    pub(super) fn add_refused(&mut self, what: &str, whom: &str) {
-        self.add(format!("refused by the host: {what}"), whom);
+    pub(super) fn add_refused(&mut self, what: &str, subject: &str) {
+        self.add(format!("refused by the host: {what}"), subject);
     }
 
     /// Adds all resources that the host denied.
-    pub(super) fn add_denied(&mut self, denied: &Denied, whom: &str) {
+    pub(super) fn add_denied(&mut self, denied: &Denied, subject: &str) {
         for what in &denied.0 {
-            self.add_refused(what, whom);
+            self.add_refused(what, subject);
         }
     }
 

@@ -41,7 +41,7 @@ impl Charge {
                 disk.latency
                     .record(timing.completed.saturating_since(timing.submitted));
             }
-            Self::Stream(stream) => stream.evidence.answered(completion),
+            Self::Stream(stream) => stream.stats.answered(completion),
         }
     }
 

@@ -32,7 +32,7 @@ impl Round {
     /// A disk's sync has ended.
     pub(crate) fn disk_done(self: &Arc<Self>, result: Result<(), IoFailure>) {
         if let Err(failure) = result {
-            self.volume.not_durable(&failure);
+            self.volume.record_sync_failure(&failure);
             self.failure.lock().get_or_insert(failure);
         }
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -42,13 +42,13 @@ impl Round {
 
     /// The metadata of this round could not be written because a disk failed. The volume is affected only if
     /// that disk holds data of it.
-    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+    pub(crate) fn record_sync_failure(&self, failure: &IoFailure) {
         let IoFailure::Disk { disk: failed, .. } = failure else {
             return;
         };
         let is_on = |place: Place| self.io.disks[usize::from(place.disk.0)].name == *failed;
         if self.volume.with_map(|map| map.places().any(is_on)) {
-            self.volume.not_durable(failure);
+            self.volume.record_sync_failure(failure);
         }
     }
 

@@ -145,7 +145,7 @@ impl VolumeCore {
     }
 
     /// Records that it ends at `at` once the shrink can be recorded.
-    pub(crate) fn will_be_cut(&self, at: Bytes) {
+    pub(crate) fn set_pending_end(&self, at: Bytes) {
         self.cut_at.store(at.0, Ordering::SeqCst);
     }
 
@@ -175,7 +175,7 @@ impl VolumeCore {
         self.poisoned.get().cloned()
     }
 
-    /// Rejects all further changes. The first reason stays.
+    /// Rejects all further changes. The first reason cancel_deletion_and_cut.
     pub(crate) fn poison(&self, reason: &dyn std::fmt::Display) {
         self.poisoned
             .get_or_init(|| Arc::from(reason.to_string().as_str()));
@@ -183,7 +183,7 @@ impl VolumeCore {
 
     /// Records that its data could not be made durable. If a host sync failed, acknowledged data may be
     /// lost, so the volume is poisoned.
-    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+    pub(crate) fn record_sync_failure(&self, failure: &IoFailure) {
         if matches!(failure, IoFailure::Disk { op: "sync", .. }) {
             self.poison(failure);
         }
@@ -242,7 +242,7 @@ impl VolumeCore {
     }
 
     /// Cancels a deletion or a shrink.
-    pub(crate) fn stays(&self) {
+    pub(crate) fn cancel_deletion_and_cut(&self) {
         self.users.lock().deleted = false;
         self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
@@ -358,7 +358,7 @@ impl VolumeCore {
     }
 
     /// A span has begun, or never will.
-    pub(crate) fn unparked(&self) {
+    pub(crate) fn forget_parked(&self) {
         self.parked_count.fetch_sub(1, Ordering::SeqCst);
     }
 

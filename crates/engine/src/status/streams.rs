@@ -57,7 +57,7 @@ pub struct StreamStatus {
 
 /// The current state of a stream.
 pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
-    let evidence = &core.evidence;
+    let stats = &core.stats;
     let disk = |task: &StreamTask| StreamDisk {
         disk: io.disks[task.disk].name.clone(),
         service_ns: task.params.service().0,
@@ -70,15 +70,15 @@ pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
         rate_bytes_per_second: core.rate().0,
         block_bytes: core.block().0,
         disks: core.tasks().iter().map(disk).collect(),
-        blocks: evidence.blocks.load(Relaxed),
-        misses: evidence.misses.load(Relaxed),
-        misses_gross: evidence.misses_gross.load(Relaxed),
-        late_max_ns: evidence.late_max.load(Relaxed),
-        late_net_max_ns: evidence.late_net_max.load(Relaxed),
-        early: evidence.early.load(Relaxed),
-        overruns: evidence.overruns.load(Relaxed),
-        errors: evidence.errors.load(Relaxed),
-        recent_blocks_ns: evidence.recent(),
-        failed: evidence.failed.lock().clone(),
+        blocks: stats.blocks.load(Relaxed),
+        misses: stats.misses.load(Relaxed),
+        misses_gross: stats.misses_gross.load(Relaxed),
+        late_max_ns: stats.late_max.load(Relaxed),
+        late_net_max_ns: stats.late_net_max.load(Relaxed),
+        early: stats.early.load(Relaxed),
+        overruns: stats.overruns.load(Relaxed),
+        errors: stats.errors.load(Relaxed),
+        recent_blocks_ns: stats.recent(),
+        failed: stats.failed.lock().clone(),
     }
 }

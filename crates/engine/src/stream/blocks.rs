@@ -83,7 +83,7 @@ impl<'a> BlockWriter<'a> {
 
     /// A buffer to be filled; `None` if all are full or in transfer and none can be borrowed.
     pub fn take(&mut self) -> Option<BlockBuffer> {
-        self.buffers.look();
+        self.buffers.refresh();
         self.buffers.fill(self.borrow_most)
     }
 
@@ -203,7 +203,7 @@ impl<'a> BlockWriter<'a> {
         if self.session.is_failing() {
             return Ok(());
         }
-        self.buffers.look();
+        self.buffers.refresh();
         while self.session.has_place() {
             let now = clock::now();
             let is_due = self.due_at().is_some_and(|due| due <= now);

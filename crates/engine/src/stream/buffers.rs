@@ -60,9 +60,9 @@ pub(super) struct Buffers<'a> {
     /// Number of the stream's own buffers.
     own: usize,
     /// Extra accounts whose buffers are among them.
-    more: Vec<AccountId>,
+    extra: Vec<AccountId>,
     /// The number of changes of the extra accounts at the last check.
-    seen: usize,
+    seen_changes: usize,
     pub(super) borrowed: usize,
 }
 
@@ -79,11 +79,11 @@ impl<'a> Buffers<'a> {
             stream: session.stream,
             own: free.len() + taken as usize,
             free,
-            more: Vec::new(),
-            seen: 0,
+            extra: Vec::new(),
+            seen_changes: 0,
             borrowed: 0,
         };
-        buffers.look();
+        buffers.refresh();
         Ok(buffers)
     }
 
@@ -96,28 +96,28 @@ impl<'a> Buffers<'a> {
     }
 
     /// Adds buffers that the stream has been given, and removes those that it has given up, since the last call.
-    pub(super) fn look(&mut self) {
+    pub(super) fn refresh(&mut self) {
         let client = self.stream.client().core();
         let changes = client.extra_accounts.changes();
-        if changes == self.seen {
+        if changes == self.seen_changes {
             return;
         }
-        self.seen = changes;
+        self.seen_changes = changes;
         let size = self.size();
         let accounts = client.extra_accounts.accounts();
         let is_there = |id: &AccountId| accounts.iter().any(|account| account.id() == *id);
-        let before = self.more.len();
-        self.more.retain(is_there);
-        self.own -= before - self.more.len();
+        let before = self.extra.len();
+        self.extra.retain(is_there);
+        self.own -= before - self.extra.len();
         let own = client.account.id();
         self.free
             .retain(|buffer| buffer.account() == own || is_there(&buffer.account()));
         for account in &accounts {
             // Its fixed part is exactly one buffer. If another session of the stream has it, allocation fails.
-            if !self.more.contains(&account.id())
+            if !self.extra.contains(&account.id())
                 && let Ok(buffer) = account.allocate(size)
             {
-                self.more.push(account.id());
+                self.extra.push(account.id());
                 self.own += 1;
                 self.free.push(buffer);
             }
@@ -136,7 +136,7 @@ impl<'a> Buffers<'a> {
     /// Takes back one of the stream's own buffers, unless the stream has given it up.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let account = buffer.account();
-        if account == self.stream.client().account().id() || self.more.contains(&account) {
+        if account == self.stream.client().account().id() || self.extra.contains(&account) {
             self.free.push(buffer);
         }
     }

@@ -196,7 +196,7 @@ impl Changer {
     /// volume's end or touch more disks; and when the block size is invalid.
     pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
         if wish.is_of_range() {
-            let turn = self.core.changes.lock();
+            let byte_sessions = self.core.byte_sessions.lock();
             let changed = match (self.change_tasks(wish), self.core.read_ahead.rate_before()) {
                 // The faster rate for reading ahead is temporary, so it may be given up.
                 (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(Wish {
@@ -205,11 +205,11 @@ impl Changer {
                 }),
                 (changed, _) => changed,
             };
-            drop(turn);
+            drop(byte_sessions);
             self.client.wake();
             return changed.map(|()| Granted::default());
         }
-        let turn = self.core.turns.lock();
+        let turn = self.core.change_lock.lock();
         let changed = match self.read_ahead_limit(wish) {
             Some(within) => self.change_after_reading_ahead(wish, within),
             None => self.change_now(wish).map(|()| Granted::default()),
@@ -246,13 +246,13 @@ impl Changer {
     }
 
     /// Changes after reading ahead: when the data read lasts until the first longer block is due, or when no more
-    /// can be read. The caller holds `turns`.
+    /// can be read. The caller holds `change_lock`.
     fn change_after_reading_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
         const DAY: Duration = Duration::from_secs(86_400);
         let until = Instant::now() + within.min(DAY);
         let (core, more) = (&self.core, &self.client.extra_accounts);
-        let turn = core.changes.lock();
-        let after = self.check(wish, *turn)?;
+        let byte_sessions = core.byte_sessions.lock();
+        let after = self.check(wish, *byte_sessions)?;
         let (rate, to) = (core.rate(), self.changed_to(wish));
         let longest = exchange::try_change(self.reserved(), to)?;
         let before = more.accounts().len();
@@ -272,7 +272,7 @@ impl Changer {
             rate,
         });
         let faster = self.read_faster(rate.max(to.rate));
-        drop(turn);
+        drop(byte_sessions);
         self.client.wake();
         let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
         let changed = self.change_now(Wish {
@@ -327,11 +327,11 @@ impl Changer {
         Some(longest.saturating_sub(plays))
     }
 
-    /// Changes at once. The caller holds `turns`.
+    /// Changes at once. The caller holds `change_lock`.
     fn change_now(&self, wish: Wish) -> Result<(), Refusal> {
-        let turn = self.core.changes.lock();
+        let byte_sessions = self.core.byte_sessions.lock();
         let more = &self.client.extra_accounts;
-        let after = self.check(wish, *turn)?;
+        let after = self.check(wish, *byte_sessions)?;
         let before = more.accounts().len();
         let added = self.accounts(after.saturating_sub(before))?;
         more.add(added);

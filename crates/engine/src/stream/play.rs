@@ -13,7 +13,7 @@ use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::session::{CompletedBuffer, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::core::MovesBytes;
+use crate::state::stream::core::ByteSession;
 use crate::volume_io::stream::Stream;
 
 /// Plays a byte stream: reads blocks ahead at the stream's pace and writes them to a sink.
@@ -88,7 +88,7 @@ fn lead(session: &Session<'_>) -> Nanos {
 }
 
 struct Playback<'a> {
-    _moves_bytes: MovesBytes<'a>,
+    _moves_bytes: ByteSession<'a>,
     session: Session<'a>,
     sink: NonBlocking<'a>,
     free: Vec<Buffer>,

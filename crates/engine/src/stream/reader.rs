@@ -172,7 +172,7 @@ impl<'a> BlockReader<'a> {
         }
         self.read_ahead.load_target();
         let before = self.buffers.own();
-        self.buffers.look();
+        self.buffers.refresh();
         if self.buffers.own() > before {
             // The caller does not know of them yet, so it could not request data for them.
             self.more_follow = false;

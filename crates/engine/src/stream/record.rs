@@ -12,7 +12,7 @@ use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::session::{Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::core::MovesBytes;
+use crate::state::stream::core::ByteSession;
 use crate::volume_io::stream::Stream;
 
 /// Records a byte stream: fills blocks from a source and writes them at the stream's pace.
@@ -84,7 +84,7 @@ struct PartialBlock {
 }
 
 struct Recording<'a> {
-    _moves_bytes: MovesBytes<'a>,
+    _moves_bytes: ByteSession<'a>,
     session: Session<'a>,
     source: NonBlocking<'a>,
     free: Vec<Buffer>,

@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use super::pace::{PaceError, PaceReport};
 use crate::buffer::{Buffer, Segments};
 use crate::state::request::VolumeOp;
-use crate::state::stream::core::{BUFFERS_PER_DISK, MovesBytes, op_name};
+use crate::state::stream::core::{BUFFERS_PER_DISK, ByteSession, op_name};
 use crate::volume_io::request::VolumeRequest;
 use crate::volume_io::stream::Stream;
 
@@ -173,7 +173,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When blocks span several buffers.
-    pub(super) fn moves_bytes(&self) -> Result<MovesBytes<'a>, PaceError> {
+    pub(super) fn moves_bytes(&self) -> Result<ByteSession<'a>, PaceError> {
         let moves = self.stream.core().moves_bytes();
         moves.ok_or_else(|| PaceError::Block {
             buffer: self.stream.buffer(),

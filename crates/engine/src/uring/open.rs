@@ -211,7 +211,7 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     let device = rustix::fs::fstat(file)?.st_rdev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let said = |name: &str| {
+    let read_attribute = |name: &str| {
         // A partition uses its disk's queue.
         let queues = [folder.join("queue"), folder.join("../queue")];
         queues
@@ -219,8 +219,8 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
             .find_map(|queue| fs::read_to_string(queue.join(name)).ok())
     };
     Ok(Cache::from_queue(
-        said("write_cache").as_deref(),
-        said("fua").as_deref(),
+        read_attribute("write_cache").as_deref(),
+        read_attribute("fua").as_deref(),
     ))
 }
 

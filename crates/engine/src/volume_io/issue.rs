@@ -83,7 +83,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
         {
             let mut state = op.state.lock();
             let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
-                volume.unparked();
+                volume.forget_parked();
                 continue;
             };
             let mut again = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
                 volume.park_again(parked);
                 continue;
             }
-            volume.unparked();
+            volume.forget_parked();
             if planned.is_empty() {
                 op.unit_done(&mut state);
             } else if let Some(predecessors) = &mut active.predecessors {
@@ -132,7 +132,12 @@ struct OpenRead {
 
 impl OpenRead {
     /// Extends the read to `end`; the last sectors go to `memory`, the hole before them to the sink.
-    fn go_on(&mut self, shared: &Memory, end: Sector, memory: Segments) -> Result<(), BufferError> {
+    fn extend_to(
+        &mut self,
+        shared: &Memory,
+        end: Sector,
+        memory: Segments,
+    ) -> Result<(), BufferError> {
         let bytes = (end - self.part.start).bytes().0 as usize;
         let hole = bytes - self.memory.size() - memory.size();
         self.memory.push_filler(shared, hole)?;
@@ -227,7 +232,7 @@ impl Plan<'_> {
             };
             if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
                 let shared = &self.op.client.io.memory;
-                if let Err(error) = before.go_on(shared, start + count, memory) {
+                if let Err(error) = before.extend_to(shared, start + count, memory) {
                     return self.failed(memory_failure(error));
                 }
                 continue;

@@ -50,7 +50,7 @@ impl Stream {
     }
 
     pub(crate) fn set_durable(&self, bytes: u64) {
-        self.core.evidence.durable_bytes.store(bytes, Relaxed);
+        self.core.stats.durable_bytes.store(bytes, Relaxed);
     }
 
     /// The client that holds its buffers (two for every disk that it touches) and submits its blocks.

@@ -26,7 +26,7 @@ pub(crate) struct FailedStep {
     /// Its index; earlier steps have been performed.
     pub(crate) at: usize,
     /// The reason.
-    pub(crate) why: StepError,
+    pub(crate) error: StepError,
 }
 
 impl RawIo {
@@ -39,7 +39,7 @@ impl RawIo {
         let mut at = 0;
         for group in steps.chunk_by(alike) {
             let done = self.perform_group(disks, group);
-            done.map_err(|why| FailedStep { at, why })?;
+            done.map_err(|error| FailedStep { at, error })?;
             at += group.len();
         }
         Ok(())

@@ -115,8 +115,8 @@ impl Ledger {
     /// Tells the policy how much variable memory the account wants to hold.
     pub(super) fn request_memory(&mut self, now: Time, id: AccountId, wanted: u32) {
         let wanted = wanted.max(self.accounts[&id].granted);
-        let told = self.shares.want(now, client(id), bytes_of(wanted));
-        debug_assert!(told.is_ok(), "{told:?}");
+        let accepted = self.shares.want(now, client(id), bytes_of(wanted));
+        debug_assert!(accepted.is_ok(), "{accepted:?}");
     }
 
     /// Records that a thread begins to wait for variable memory.

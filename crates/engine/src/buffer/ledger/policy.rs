@@ -15,7 +15,7 @@ impl Ledger {
         // Overdue requests have been enforced by revocation, or have become unnecessary.
         for record in self.accounts.values_mut() {
             let owed = record.owed();
-            record.asked.retain(|ask| ask.0 > now);
+            record.to_give_back.retain(|ask| ask.0 > now);
             if owed > 0 && record.owed() == 0 {
                 record.event.signal();
             }
@@ -59,7 +59,7 @@ impl Ledger {
         let Some(record) = self.accounts.get_mut(&id) else {
             return;
         };
-        record.asked.push_back((by, count));
+        record.to_give_back.push_back((by, count));
         self.new_deadline = true;
         let idle = record.granted - record.used;
         self.give_back(now, id, idle.min(count));

@@ -75,7 +75,7 @@ pub(super) struct AccountRecord {
     pub(super) missed: u32,
     pub(super) lacks_slot: bool,
     /// Requests to give back: deadline and pages.
-    pub(super) asked: VecDeque<(Time, u32)>,
+    pub(super) to_give_back: VecDeque<(Time, u32)>,
     /// Revoked pages that transfers still use, and the time of the last such revocation.
     pub(super) pinned: u32,
     pub(super) taken_at: Time,
@@ -87,19 +87,19 @@ pub(super) struct AccountRecord {
 impl AccountRecord {
     /// The sum of all requests to give back, in pages.
     pub(super) fn owed(&self) -> u32 {
-        self.asked.iter().map(|ask| ask.1).sum()
+        self.to_give_back.iter().map(|ask| ask.1).sum()
     }
 
     /// Reduces the requests by pages that have been given back or revoked.
     pub(super) fn settle_asked(&mut self, mut count: u32) {
-        while let Some(first) = self.asked.front_mut() {
+        while let Some(first) = self.to_give_back.front_mut() {
             let settled = first.1.min(count);
             first.1 -= settled;
             count -= settled;
             if first.1 > 0 {
                 return;
             }
-            self.asked.pop_front();
+            self.to_give_back.pop_front();
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! All requests that arrive during a sync are served by the next one. A second thread watches the first,
 //! because the host may not answer. After the stall limit ([`Patience`]) the disk counts as stalled. After
-//! the give-up limit all waiters are told that their data cannot be made durable now. Nothing is lost by
+//! the give-up limit all waiters are waiters that their data cannot be made durable now. Nothing is lost by
 //! that: a flush after the host has answered makes the data durable.
 //!
 //! After a failed sync nothing may be assumed of any write since the last success. The kernel reports the
@@ -185,7 +185,7 @@ impl Shared {
             let result = state.health.failed.clone().map_or(Ok(()), Err);
             let served = std::mem::take(&mut state.served);
             self.changed.notify_all();
-            MutexGuard::unlocked(&mut state, || tell(served, &result));
+            MutexGuard::unlocked(&mut state, || answer_all(served, &result));
         }
         state.has_ended = true;
         self.changed.notify_all();
@@ -233,14 +233,14 @@ impl Shared {
         }
         state.health.given_up = true;
         state.health.given_ups += 1;
-        let mut told = std::mem::take(&mut state.served);
-        told.append(&mut state.waiting);
+        let mut waiters = std::mem::take(&mut state.served);
+        waiters.append(&mut state.waiting);
         let late = Err(self.late());
-        MutexGuard::unlocked(state, || tell(told, &late));
+        MutexGuard::unlocked(state, || answer_all(waiters, &late));
     }
 }
 
-fn tell(waiting: Vec<SyncDone>, result: &Result<(), IoFailure>) {
+fn answer_all(waiting: Vec<SyncDone>, result: &Result<(), IoFailure>) {
     for done in waiting {
         done(result.clone());
     }

@@ -72,7 +72,7 @@ struct RefusedTask {
     id: TaskId,
     service: Nanos,
     period: Nanos,
-    why: TaskRefusal,
+    reason: TaskRefusal,
 }
 
 enum TaskRefusal {
@@ -158,8 +158,8 @@ impl Admission {
         disks: &[DiskCore],
         request: StreamRequest<'_>,
     ) -> Result<Vec<StreamTask>, Box<AdmissionRefusal>> {
-        self.try_admit(request).map_err(|misfit| {
-            let disk = Box::new(self.describe(disks, &misfit, request.span.from));
+        self.try_admit(request).map_err(|refused| {
+            let disk = Box::new(self.describe(disks, &refused, request.span.from));
             let books = self.clone_books();
             Box::new(AdmissionRefusal { disk, books })
         })
@@ -169,19 +169,19 @@ impl Admission {
         let mut tasks = Vec::with_capacity(request.needs.len());
         for need in request.needs {
             let id = self.next_task(request.name, TaskKind::Stream);
-            let misfit = |why| RefusedTask {
+            let refused = |reason| RefusedTask {
                 disk: need.disk,
                 id,
                 service: need.service,
                 period: need.period(request.block, request.rate),
-                why,
+                reason,
             };
             let joined = match need.task(request.block, request.rate) {
                 Ok(params) => self.books[need.disk]
                     .join(id, params, request.span)
                     .map(|()| params)
-                    .map_err(|error| misfit(TaskRefusal::Span(error))),
-                Err(_) => Err(misfit(TaskRefusal::ExceedsPeriod)),
+                    .map_err(|error| refused(TaskRefusal::Span(error))),
+                Err(_) => Err(refused(TaskRefusal::ExceedsPeriod)),
             };
             match joined {
                 Ok(params) => tasks.push(StreamTask {
@@ -190,9 +190,9 @@ impl Admission {
                     id,
                     params,
                 }),
-                Err(misfit) => {
+                Err(refused) => {
                     self.forget(&tasks);
-                    return Err(misfit);
+                    return Err(refused);
                 }
             }
         }
@@ -223,18 +223,18 @@ impl Admission {
         mut self,
         request: StreamRequest<'_>,
     ) -> Option<BytesPerSecond> {
-        let mut fits_not = request.rate.0;
+        let mut too_high = request.rate.0;
         for need in request.needs {
             let period = self.books[need.disk].smallest_period(need.service, request.span)?;
-            fits_not = fits_not.min(need.rate(request.block, period).0.saturating_add(1));
+            too_high = too_high.min(need.rate(request.block, period).0.saturating_add(1));
         }
         let mut fits = 0;
         for step in 0..RATE_STEPS {
             // First the bound itself: it is the answer unless two tasks share a disk.
             let rate = if step == 0 {
-                fits_not - 1
+                too_high - 1
             } else {
-                fits + (fits_not - fits) / 2
+                fits + (too_high - fits) / 2
             };
             if rate <= fits {
                 break;
@@ -248,18 +248,18 @@ impl Admission {
                     self.forget(&tasks);
                     fits = rate;
                 }
-                Err(_) => fits_not = rate,
+                Err(_) => too_high = rate,
             }
         }
         (fits > 0).then_some(BytesPerSecond(fits))
     }
 
-    fn describe(&self, disks: &[DiskCore], misfit: &RefusedTask, at: Time) -> DiskRefusal {
+    fn describe(&self, disks: &[DiskCore], refused: &RefusedTask, at: Time) -> DiskRefusal {
         let mut refusal = DiskRefusal {
-            disk: disks[misfit.disk].name.clone(),
-            utilization: self.books[misfit.disk].utilization(at),
-            service_ns: misfit.service.0,
-            period_ns: misfit.period.0,
+            disk: disks[refused.disk].name.clone(),
+            utilization: self.books[refused.disk].utilization(at),
+            service_ns: refused.service.0,
+            period_ns: refused.period.0,
             refused_by: "utilization".to_owned(),
             interval_ns: None,
             short_by_ns: None,
@@ -268,29 +268,29 @@ impl Admission {
             leaving_ns: None,
         };
         let mut at = at;
-        match misfit.why {
+        match refused.reason {
             TaskRefusal::ExceedsPeriod => {
-                refusal.interval_ns = Some(misfit.period.0);
-                refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
+                refusal.interval_ns = Some(refused.period.0);
+                refusal.short_by_ns = Some(refused.service.saturating_sub(refused.period).0);
             }
             TaskRefusal::Span(SpanError::Refused {
                 at: refused_at,
-                refusal: why,
+                refusal: cause,
             }) => {
                 at = refused_at;
-                refusal.utilization = self.books[misfit.disk].utilization(at);
-                refusal.interval_ns = Some(why.interval.0);
-                refusal.short_by_ns = Some(why.short_by.0);
-                if why.by == RefusedBy::Blocking {
+                refusal.utilization = self.books[refused.disk].utilization(at);
+                refusal.interval_ns = Some(cause.interval.0);
+                refusal.short_by_ns = Some(cause.short_by.0);
+                if cause.by == RefusedBy::Blocking {
                     refusal.refused_by = "blocking".to_owned();
                 }
-                if why.task != misfit.id {
-                    refusal.task = self.culprit(misfit.disk, why.task);
+                if cause.task != refused.id {
+                    refusal.task = self.culprit(refused.disk, cause.task);
                 }
             }
             TaskRefusal::Span(error) => refusal.refused_by = error.to_string(),
         }
-        if let Some(leaving) = self.leaving(misfit.disk, at) {
+        if let Some(leaving) = self.leaving(refused.disk, at) {
             refusal.utilization_leaving = leaving.utilization;
             refusal.leaving_ns = Some(leaving.until.saturating_since(clock::now()).0);
         }

@@ -45,15 +45,15 @@ impl Committer {
     /// stopped. While `is_retry_due`, calls `retry` each [`RETRY_AFTER`].
     pub(crate) fn next(
         &self,
-        is_to_go_on: impl Fn() -> bool,
-        go_on: impl Fn(),
+        is_retry_due: impl Fn() -> bool,
+        retry: impl Fn(),
     ) -> Option<Vec<Arc<Round>>> {
         let mut queue = self.queue.lock();
         while queue.rounds.is_empty() && !queue.stopping {
-            if is_to_go_on() {
+            if is_retry_due() {
                 let timed_out = self.changed.wait_for(&mut queue, RETRY_AFTER).timed_out();
                 if timed_out {
-                    MutexGuard::unlocked(&mut queue, &go_on);
+                    MutexGuard::unlocked(&mut queue, &retry);
                 }
             } else {
                 self.changed.wait(&mut queue);

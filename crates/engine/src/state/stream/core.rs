@@ -12,7 +12,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use volume::VolumeId;
 
 use super::ahead::ReadAhead;
-use super::evidence::Evidence;
+use super::stats::StreamStats;
 use crate::state::request::{IoFailure, Timeliness};
 
 /// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
@@ -57,17 +57,17 @@ pub(crate) struct StreamCore {
     pub(crate) disks_max: usize,
     rate: AtomicU64,
     tasks: RwLock<Vec<StreamTask>>,
-    pub(crate) evidence: Evidence,
+    pub(crate) stats: StreamStats,
     /// The reservation is to be released as soon as nothing is in flight.
     closing: AtomicBool,
     /// A thread waits until nothing is in flight.
-    attention: AtomicBool,
+    idle_awaited: AtomicBool,
     /// Number of sessions that move bytes; their blocks stay as long as a buffer. The lock is held by a change,
     /// so that parameters that it leaves alone cannot be changed concurrently.
-    pub(crate) changes: Mutex<usize>,
+    pub(crate) byte_sessions: Mutex<usize>,
     /// Serialises changes of more than the end of the range, which may wait for reading ahead. Locked before
-    /// `changes`.
-    pub(crate) turns: Mutex<()>,
+    /// `byte_sessions`.
+    pub(crate) change_lock: Mutex<()>,
     /// State of reading ahead.
     pub(crate) read_ahead: ReadAhead,
     /// Held while a block is submitted by a thread that must not wait; locked before `flow`.
@@ -77,11 +77,11 @@ pub(crate) struct StreamCore {
 }
 
 /// A session that moves bytes through a stream. While it exists, blocks stay as long as a buffer.
-pub(crate) struct MovesBytes<'a>(&'a StreamCore);
+pub(crate) struct ByteSession<'a>(&'a StreamCore);
 
-impl Drop for MovesBytes<'_> {
+impl Drop for ByteSession<'_> {
     fn drop(&mut self) {
-        *self.0.changes.lock() -= 1;
+        *self.0.byte_sessions.lock() -= 1;
     }
 }
 
@@ -126,11 +126,11 @@ impl StreamCore {
             disks_max: disks_of(&parts.tasks),
             rate: AtomicU64::new(parts.rate.0),
             tasks: RwLock::new(parts.tasks),
-            evidence: Evidence::default(),
+            stats: StreamStats::default(),
             closing: AtomicBool::new(false),
-            attention: AtomicBool::new(false),
-            changes: Mutex::new(0),
-            turns: Mutex::default(),
+            idle_awaited: AtomicBool::new(false),
+            byte_sessions: Mutex::new(0),
+            change_lock: Mutex::default(),
             read_ahead: ReadAhead::default(),
             entering: Mutex::default(),
             flow: Mutex::default(),
@@ -166,11 +166,11 @@ impl StreamCore {
     }
 
     /// Begins to move bytes; `None` if its blocks span several buffers.
-    pub(crate) fn moves_bytes(&self) -> Option<MovesBytes<'_>> {
-        let mut sessions = self.changes.lock();
+    pub(crate) fn moves_bytes(&self) -> Option<ByteSession<'_>> {
+        let mut sessions = self.byte_sessions.lock();
         (self.block() == self.buffer).then(|| {
             *sessions += 1;
-            MovesBytes(self)
+            ByteSession(self)
         })
     }
 
@@ -229,7 +229,7 @@ impl StreamCore {
         while flow.changing {
             self.flow_changed.wait(&mut flow);
         }
-        self.evidence.in_flight.fetch_add(1, SeqCst);
+        self.stats.in_flight.fetch_add(1, SeqCst);
     }
 
     /// Counts a block as complete. Returns true if nothing is in flight any more and a thread waits for that.
@@ -238,8 +238,8 @@ impl StreamCore {
         timeliness: Option<&Timeliness>,
         failure: Option<&IoFailure>,
     ) -> bool {
-        self.evidence.finished(timeliness, failure);
-        self.evidence.in_flight.fetch_sub(1, SeqCst) == 1 && self.attention.load(SeqCst)
+        self.stats.finished(timeliness, failure);
+        self.stats.in_flight.fetch_sub(1, SeqCst) == 1 && self.idle_awaited.load(SeqCst)
     }
 
     /// Wakes the threads that wait until nothing is in flight. Returns true if the reservation is to be
@@ -263,8 +263,8 @@ impl StreamCore {
             drop(entering);
             self.flow_changed.wait(&mut flow);
         };
-        self.attention.store(true, SeqCst);
-        while self.evidence.in_flight.load(SeqCst) > 0 {
+        self.idle_awaited.store(true, SeqCst);
+        while self.stats.in_flight.load(SeqCst) > 0 {
             self.flow_changed.wait(&mut flow);
         }
     }
@@ -282,10 +282,10 @@ impl StreamCore {
     }
 
     pub(crate) fn resume(&self) {
-        self.attention.store(false, SeqCst);
+        self.idle_awaited.store(false, SeqCst);
         // Checked after the store: a concurrent close sets the flag itself.
         if self.is_closing() {
-            self.attention.store(true, SeqCst);
+            self.idle_awaited.store(true, SeqCst);
         }
         self.flow.lock().changing = false;
         self.flow_changed.notify_all();
@@ -294,15 +294,15 @@ impl StreamCore {
     /// Stops accepting blocks. Returns true if none is in flight, so that the reservation is to be released.
     pub(crate) fn begin_close(&self) -> bool {
         self.closing.store(true, SeqCst);
-        self.attention.store(true, SeqCst);
-        self.evidence.in_flight.load(SeqCst) == 0
+        self.idle_awaited.store(true, SeqCst);
+        self.stats.in_flight.load(SeqCst) == 0
     }
 
     /// True if this call is the one that has to release the reservation.
     pub(crate) fn begin_leave(&self) -> bool {
         self.is_closing()
-            && self.evidence.in_flight.load(SeqCst) == 0
-            && !self.evidence.leaving.swap(true, AcqRel)
+            && self.stats.in_flight.load(SeqCst) == 0
+            && !self.stats.leaving.swap(true, AcqRel)
     }
 
     /// Records that the reservation is released.
@@ -321,7 +321,7 @@ impl StreamCore {
 
     /// Durable bytes of its current or last recording, from the beginning.
     pub(crate) fn durable_bytes(&self) -> u64 {
-        self.evidence.durable_bytes.load(Relaxed)
+        self.stats.durable_bytes.load(Relaxed)
     }
 }
 

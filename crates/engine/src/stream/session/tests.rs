@@ -52,12 +52,13 @@ fn record(stream: &Stream) -> Result<PaceReport, PaceError> {
 
 /// Records on a thread of its own, which is abandoned if it does not end.
 fn recorded(stream: Stream) -> Result<PaceReport, PaceError> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // After the timeout nobody receives the result.
-        let _ = tell.send(record(&stream));
+        let _ = sender.send(record(&stream));
     });
-    told.recv_timeout(Duration::from_secs(60))
+    receiver
+        .recv_timeout(Duration::from_secs(60))
         .expect("it has ended")
 }
 

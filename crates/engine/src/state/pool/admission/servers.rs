@@ -32,7 +32,7 @@ pub(crate) enum JoinRefusal {
 
 /// A failed reservation of disk time.
 pub(crate) struct ReservationFailure {
-    why: JoinRefusal,
+    reason: JoinRefusal,
     params: TaskParams,
     /// When all shares that had been reserved by then are free. Delta-L has to be published again then.
     pub(crate) free_from: Time,
@@ -44,7 +44,7 @@ pub(crate) struct ReservationFailure {
 impl ReservationFailure {
     /// Searches the shortest period that would fit, and adds it to the refusal.
     pub(crate) fn into_refusal(self) -> Refusal {
-        match self.why {
+        match self.reason {
             JoinRefusal::NoRoom(disk) => Refusal::Share {
                 disk,
                 period_that_fits: period_that_fits(&self.books, self.params, self.free_from),
@@ -93,14 +93,14 @@ impl Admission {
         let joined = self.books[disk].join(id, params, Span::since(now));
         if let Err(error) = joined {
             self.names.remove(&id);
-            let misfit = RefusedTask {
+            let refused = RefusedTask {
                 disk,
                 id,
                 service: params.service(),
                 period: params.period(),
-                why: TaskRefusal::Span(error),
+                reason: TaskRefusal::Span(error),
             };
-            let refusal = self.describe(disks, &misfit, now);
+            let refusal = self.describe(disks, &refused, now);
             return Err(JoinRefusal::NoRoom(Box::new(refusal)));
         }
         // From the first request of the new task on, the previous delta-L would be too large.
@@ -134,10 +134,10 @@ impl Admission {
             let in_pieces = params.in_pieces(disks[disk].piece_max());
             match self.join_now(disks, disk, name, in_pieces, TaskKind::Server, now) {
                 Ok(id) => tasks.push(id),
-                Err(why) => {
+                Err(reason) => {
                     let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
                     self.publish_delta_l(disks, now);
-                    let books = match why {
+                    let books = match reason {
                         JoinRefusal::NoRoom(_) => {
                             let pieces = disks.iter().map(DiskCore::piece_max);
                             self.books.iter().cloned().zip(pieces).collect()
@@ -145,7 +145,7 @@ impl Admission {
                         JoinRefusal::NotAccepted { .. } => Vec::new(),
                     };
                     return Err(ReservationFailure {
-                        why,
+                        reason,
                         params,
                         free_from,
                         books,

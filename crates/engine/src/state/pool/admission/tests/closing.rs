@@ -25,12 +25,12 @@ fn sleeps(thread: rustix::thread::Pid) -> bool {
 fn overtaken<T: Send>(pool: &Pool, call: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> T {
     std::thread::scope(|scope| {
         let held = pool.core.admission.lock();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let caller = scope.spawn(move || {
-            tell.send(rustix::thread::gettid()).unwrap();
+            sender.send(rustix::thread::gettid()).unwrap();
             call()
         });
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         until("it waits for the lock", || sleeps(thread));
         meanwhile();
         drop(held);

@@ -16,7 +16,7 @@ const RECENT_BLOCKS: usize = 64;
 
 /// Statistics of a stream's blocks. Updated on the disks' threads, without a lock.
 #[derive(Default)]
-pub(crate) struct Evidence {
+pub(crate) struct StreamStats {
     pub(crate) in_flight: AtomicU64,
     pub(crate) leaving: AtomicBool,
     pub(crate) blocks: AtomicU64,
@@ -42,7 +42,7 @@ impl Default for Recent {
     }
 }
 
-impl Evidence {
+impl StreamStats {
     /// A disk has answered one request of a block.
     pub(crate) fn answered(&self, completion: &Completion) {
         let timing = &completion.timing;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_block_that_only_the_host_made_late_is_counted_beside_the_misses() {
-        let evidence = Evidence::default();
+        let stats = StreamStats::default();
         for (late, late_net) in [(0, 0), (5, 0), (9, 2)] {
             let timeliness = Timeliness {
                 deadline: Time(100),
@@ -108,11 +108,11 @@ mod tests {
                 late: Nanos(late),
                 late_net: Nanos(late_net),
             };
-            evidence.finished(Some(&timeliness), None);
+            stats.finished(Some(&timeliness), None);
         }
-        let counted = [&evidence.misses, &evidence.misses_gross].map(|count| count.load(Relaxed));
+        let counted = [&stats.misses, &stats.misses_gross].map(|count| count.load(Relaxed));
         assert_eq!(counted, [1, 2]);
-        let worst = [&evidence.late_net_max, &evidence.late_max].map(|late| late.load(Relaxed));
+        let worst = [&stats.late_net_max, &stats.late_max].map(|late| late.load(Relaxed));
         assert_eq!(worst, [2, 9]);
     }
 }
