@@ -2,7 +2,7 @@
 //!
 //! One mapping, with huge pages and locked as far as the host permits, is divided among accounts. Each
 //! account has a fixed part, which it keeps, and a variable part. When other accounts have less than their
-//! fair share, an account is asked to give back variable memory within 500 ms; what it does not give back
+//! fair share, an account is asked to give back variable memory within 500 ms; memory that it keeps longer
 //! is revoked (thesis 5.2.4). [`sched::memory`] decides on the amounts; this module carries them out.
 //!
 //! A [`Buffer`] is a handle. Every access to its memory begins with a check that the memory is still the

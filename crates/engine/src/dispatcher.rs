@@ -15,7 +15,7 @@
 //! # A disk that stalls
 //!
 //! [`Patience`] has the limits. `state/faults.rs` detects the stall, gives the disk up, and takes it back;
-//! its header lists what happens to requests. [`Health`] carries the result to `pool::Pool` status and
+//! its header lists the effects on requests. [`Health`] carries the result to `pool::Pool` status and
 //! warnings (`status/health.rs`). Host syncs that stall are handled in `state/disk/syncer.rs`.
 //!
 //! # Costs

@@ -120,7 +120,7 @@ mod tests {
         #![proptest_config(testkit::cases(256))]
 
         #[test]
-        fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {
+        fn holes_agree_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {
             const PAGES: u32 = 100;
             let mut holes = Holes::new(0..PAGES);
             let mut used = [false; PAGES as usize];

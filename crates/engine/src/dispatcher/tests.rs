@@ -49,7 +49,7 @@ const LITTLE: Patience = Patience {
 
 /// Faults that a test injects.
 #[derive(Debug, Default)]
-struct Knobs {
+struct InjectedFaults {
     /// Nothing completes while set.
     frozen: AtomicBool,
     /// Writes fail while set.
@@ -65,7 +65,7 @@ struct Knobs {
 struct MemoryDisk {
     bytes: Vec<u8>,
     held: Vec<DiskIo>,
-    knobs: Arc<Knobs>,
+    faults: Arc<InjectedFaults>,
     served: Arc<Mutex<Vec<(Op, Sector)>>>,
 }
 
@@ -83,8 +83,8 @@ impl Disk for MemoryDisk {
     }
 
     fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
-        assert!(!self.knobs.panics.load(Ordering::SeqCst), "on purpose");
-        if self.knobs.vanished.load(Ordering::SeqCst) {
+        assert!(!self.faults.panics.load(Ordering::SeqCst), "on purpose");
+        if self.faults.vanished.load(Ordering::SeqCst) {
             return Err(DiskError::Gone {
                 errno: libc::ENODEV,
             });
@@ -94,17 +94,17 @@ impl Disk for MemoryDisk {
     }
 
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        if self.knobs.wait_failed.load(Ordering::SeqCst) {
+        if self.faults.wait_failed.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        if self.held.is_empty() || self.knobs.frozen.load(Ordering::SeqCst) {
+        if self.held.is_empty() || self.faults.frozen.load(Ordering::SeqCst) {
             wake.wait(until);
             return Ok(());
         }
         for io in self.held.drain(..) {
             let at = (io.start.0 * SECTOR_BYTES) as usize;
             let range = at..at + io.segments.size();
-            let fails = io.op == Op::Write && self.knobs.fails_writes.load(Ordering::SeqCst);
+            let fails = io.op == Op::Write && self.faults.fails_writes.load(Ordering::SeqCst);
             match io.op {
                 Op::Read => io.segments.copy_from(0, &self.bytes[range]),
                 Op::Write if fails => {}
@@ -133,19 +133,19 @@ impl Disk for MemoryDisk {
 struct Rig {
     dispatcher: Option<Dispatcher>,
     handle: DispatcherHandle,
-    knobs: Arc<Knobs>,
+    faults: Arc<InjectedFaults>,
     served: Arc<Mutex<Vec<(Op, Sector)>>>,
     account: Account,
     queue: CompletionQueue,
 }
 
 fn rig_with(places: Places, patience: Patience) -> Rig {
-    let knobs = Arc::new(Knobs::default());
+    let faults = Arc::new(InjectedFaults::default());
     let served = Arc::default();
     let disk = MemoryDisk {
         bytes: vec![0; SECTORS.bytes().0 as usize],
         held: Vec::new(),
-        knobs: Arc::clone(&knobs),
+        faults: Arc::clone(&faults),
         served: Arc::clone(&served),
     };
     let (dispatcher, _) = Dispatcher::start(DispatcherConfig {
@@ -170,7 +170,7 @@ fn rig_with(places: Places, patience: Patience) -> Rig {
     Rig {
         dispatcher: Some(dispatcher),
         handle,
-        knobs,
+        faults,
         served,
         account,
         queue,
@@ -180,7 +180,7 @@ fn rig_with(places: Places, patience: Patience) -> Rig {
 /// Lets the dispatcher of a failed test end: it waits for its disk.
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.knobs.frozen.store(false, Ordering::SeqCst);
+        self.faults.frozen.store(false, Ordering::SeqCst);
     }
 }
 
@@ -240,13 +240,13 @@ impl Rig {
     }
 
     fn thaw(&self) {
-        self.knobs.frozen.store(false, Ordering::SeqCst);
+        self.faults.frozen.store(false, Ordering::SeqCst);
         self.settle();
     }
 
     /// Keeps the disk busy with one read, token 0, until [`thaw`](Self::thaw).
     fn freeze(&self) {
-        self.knobs.frozen.store(true, Ordering::SeqCst);
+        self.faults.frozen.store(true, Ordering::SeqCst);
         self.handle.try_submit(self.small(0, Op::Read, 0)).unwrap();
         until("it is on the disk", || self.settle().on_disk > 0);
     }

@@ -334,7 +334,7 @@ proptest! {
 
     /// Vectored transfers anywhere on a disk do what they do on an array of bytes.
     #[test]
-    fn agrees_with_an_array_of_bytes(program in program()) {
+    fn transfers_agree_with_an_array_of_bytes(program in program()) {
         for folder in folders() {
             obey(folder, &program)?;
         }

@@ -6,8 +6,7 @@
 //! 1. Take the mark of the volume's changed bits and places.
 //! 2. Sync the disks in the host's care that hold unsynced data of the volume, each on its own sync thread.
 //! 3. Have the committer append the changes up to the mark to the metadata log, together with the rounds of
-//!    other
-//! volumes that wait there.
+//!    other volumes that wait there.
 //!
 //! Steps with nothing to do are skipped: on disks whose writes are durable, a flush of rewritten data costs
 //! no I/O.

@@ -17,7 +17,7 @@ use testkit::disks;
 use engine::disk::Durability;
 use engine::pool::{CheckFinding, Placement, Pool, Volume};
 use engine::volume_io::{Client, ClientOptions, VolumeOp, VolumeRequest};
-use past::{Kind, Past, Tally};
+use past::{Kind, PossibleStates, Tally};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::request::Op;
@@ -203,7 +203,7 @@ fn verify(rig: &Rig, known: &Known) {
 /// Moves, grows and shrinks the writer's volume.
 struct Reorganiser<'a> {
     pool: &'a Pool,
-    sizes: &'a Mutex<Past<u64>>,
+    sizes: &'a Mutex<PossibleStates<u64>>,
     tally: &'a Tally,
     rng: StdRng,
 }
@@ -241,7 +241,10 @@ fn run(durability: Durability) {
     let size = (SECTORS * SECTOR) as u64;
     let shared = volume(&pool, "v", size);
     let history = Arc::new(Mutex::new(History::new()));
-    let (sizes, volumes) = (Past::new(size), Past::new(Volumes::new()));
+    let (sizes, volumes) = (
+        PossibleStates::new(size),
+        PossibleStates::new(Volumes::new()),
+    );
     let (sizes, volumes) = (Mutex::new(sizes), Mutex::new(volumes));
     let tally = Tally::default();
     let mut writer = Writer {

@@ -13,13 +13,13 @@ use sched::request::Op;
 use testkit::disks::{MIB, Rig, stream_spec, volume_on_two};
 
 /// Limits the process to `more` further descriptors, until dropped.
-struct Few {
+struct DescriptorLimit {
     before: Rlimit,
     /// Files that fill the gaps between open descriptors.
     _gaps: Vec<File>,
 }
 
-impl Few {
+impl DescriptorLimit {
     fn new(more: u64) -> Self {
         let open = || File::open("/dev/null").unwrap();
         let known = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -43,7 +43,7 @@ impl Few {
     }
 }
 
-impl Drop for Few {
+impl Drop for DescriptorLimit {
     fn drop(&mut self) {
         setrlimit(Resource::Nofile, self.before).unwrap();
     }
@@ -66,7 +66,7 @@ fn a_stream_that_lacks_a_descriptor_reserves_nothing() {
         let before = promised();
         let mut needed = 0;
         loop {
-            let few = Few::new(needed);
+            let few = DescriptorLimit::new(needed);
             // A stream that does not fit gets the same error, because admission comes later.
             let refused = [1 << 40, 1 << 20].map(|rate| pool.reserve(spec(rate)));
             let after = promised();

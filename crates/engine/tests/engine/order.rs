@@ -16,7 +16,7 @@ use testkit::disks::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use testkit::until;
 
 /// A pool with a volume on one disk; all but its last extent is written.
-struct Bench {
+struct OrderRig {
     rig: Rig,
     pool: Arc<Pool>,
     volume: Arc<Volume>,
@@ -25,7 +25,7 @@ struct Bench {
 
 const WRITTEN: u64 = 3 * MIB;
 
-impl Bench {
+impl OrderRig {
     fn new() -> Self {
         let (rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", WRITTEN + MIB);
@@ -93,7 +93,7 @@ impl Bench {
 
 #[test]
 fn requests_of_one_disk_are_in_its_queue_with_their_order() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     let busy = bench.stall();
     // Ordered by position, each would precede the one that it names.
     let first = bench.write(2 * MIB, 1, &[]);
@@ -109,7 +109,7 @@ fn requests_of_one_disk_are_in_its_queue_with_their_order() {
 
 #[test]
 fn request_that_depends_on_a_result_waits_for_it() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     bench.stall();
     let first = bench.write(WRITTEN, 1, &[]);
     let (read, buffer) = bench.read(WRITTEN, &[first]);
@@ -129,7 +129,7 @@ fn request_that_depends_on_a_result_waits_for_it() {
 
 #[test]
 fn predecessors_beyond_the_disks_limit_are_waited_for() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     bench.stall();
     let names: Vec<Tag> = (0..AFTER_MAX as u64)
         .map(|index| bench.write(MIB + index * 4096, 1, &[]))
@@ -143,7 +143,7 @@ fn predecessors_beyond_the_disks_limit_are_waited_for() {
 
 #[test]
 fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     bench.stall();
     let (failed, _kept) = bench.read(2 * MIB, &[]);
     let write = bench.write(MIB, 2, &[failed]);
@@ -192,11 +192,11 @@ fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
 
 #[test]
 fn a_pool_that_is_dropped_answers_what_follows() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     bench.stall();
     let first = bench.write(2 * MIB, 1, &[]);
     let second = bench.write(MIB, 2, &[first]);
-    let Bench {
+    let OrderRig {
         rig, pool, client, ..
     } = bench;
     drop(pool);

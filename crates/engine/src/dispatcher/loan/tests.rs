@@ -22,14 +22,14 @@ const SECTORS: SectorCount = SectorCount(2048);
 const SIZE: usize = SECTOR_BYTES as usize;
 
 /// A disk that completes transfers while taking them, and records the thread that submitted.
-struct AtOnce {
+struct InstantDisk {
     bytes: Vec<u8>,
     ready: Vec<Done>,
     panics: Arc<AtomicBool>,
     served_by: Arc<Mutex<Vec<ThreadId>>>,
 }
 
-impl Disk for AtOnce {
+impl Disk for InstantDisk {
     fn capacity(&self) -> SectorCount {
         SECTORS
     }
@@ -85,7 +85,7 @@ struct Rig {
 
 fn rig() -> Rig {
     let (panics, served_by) = (Arc::default(), Arc::default());
-    let disk = AtOnce {
+    let disk = InstantDisk {
         bytes: vec![0; SECTORS.bytes().0 as usize],
         ready: Vec::new(),
         panics: Arc::clone(&panics),

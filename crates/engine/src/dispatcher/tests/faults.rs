@@ -10,7 +10,7 @@ fn failed_write_fails_only_writes_ordered_after_it() {
         rig.handle.submit(io).unwrap()
     };
     rig.freeze();
-    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.faults.fails_writes.store(true, Ordering::SeqCst);
     let failed = rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
     let read = after(rig.small(2, Op::Read, 64), [Some(failed), None]);
     let write = after(rig.small(3, Op::Write, 64), [Some(read), Some(failed)]);
@@ -27,7 +27,7 @@ fn failed_write_fails_only_writes_ordered_after_it() {
         (results[&3], results[&4]),
         (predecessor_failed, predecessor_failed)
     );
-    rig.knobs.fails_writes.store(false, Ordering::SeqCst);
+    rig.faults.fails_writes.store(false, Ordering::SeqCst);
     // A write that is submitted only after the failure.
     after(rig.small(5, Op::Write, 0), [None, Some(write)]);
     assert_eq!(rig.answer().result, predecessor_failed);
@@ -44,7 +44,7 @@ fn a_disk_that_is_torn_off_fails_everything_queued() {
             .submit(rig.small(token, Op::Read, token))
             .unwrap();
     }
-    rig.knobs.vanished.store(true, Ordering::SeqCst);
+    rig.faults.vanished.store(true, Ordering::SeqCst);
     rig.thaw();
     let results = rig.results(20);
     let gone = Err(IoError::Disk(DiskError::Gone {
@@ -60,7 +60,7 @@ fn a_disk_that_cannot_be_waited_for_is_gone() {
     let rig = rig();
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
-    rig.knobs.wait_failed.store(true, Ordering::SeqCst);
+    rig.faults.wait_failed.store(true, Ordering::SeqCst);
     rig.settle();
     let results = rig.results(2);
     assert!(
@@ -216,8 +216,8 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
     let rig = rig();
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
-    rig.knobs.panics.store(true, Ordering::SeqCst);
-    rig.knobs.frozen.store(false, Ordering::SeqCst);
+    rig.faults.panics.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(false, Ordering::SeqCst);
     // Wakes the disk; the reply may not come.
     let _ = rig.handle.report();
     assert_eq!(rig.results(2)[&1], Err(IoError::Stopped));

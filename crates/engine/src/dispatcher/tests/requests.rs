@@ -117,7 +117,7 @@ fn a_full_queue_refuses_or_makes_wait_and_leaves_room_for_streams() {
 #[test]
 fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
     let rig = rig();
-    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(true, Ordering::SeqCst);
     let running = rig.handle.submit(rig.small(0, Op::Read, 0)).unwrap();
     until("it is on the disk", || rig.settle().on_disk > 0);
     let queued = rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
@@ -163,7 +163,7 @@ fn failed_or_cancelled_predecessor_releases_its_successors() {
         ..rig.small(5, Op::Read, 64)
     };
     rig.handle.submit(last).unwrap();
-    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.faults.fails_writes.store(true, Ordering::SeqCst);
     rig.thaw();
     let answers: Vec<_> = (0..3).map(|_| rig.answer()).collect();
     assert_eq!(
@@ -185,7 +185,7 @@ fn leaving_waits_for_the_block_on_the_disk_and_cancels_the_others() {
         Err(ControlError::Join(JoinError::DuplicateTask(_)))
     ));
     assert_eq!(rig.handle.leave(TaskId(9)), Ok(None));
-    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(true, Ordering::SeqCst);
     for token in 0..2 {
         rig.handle.submit(rig.of_stream(token)).unwrap();
     }
@@ -227,7 +227,7 @@ fn stopping_serves_or_fails_what_is_queued_and_answers_everybody() {
                         .all(|result| *result == Err(IoError::Stopped))
                 );
             }
-            rig.knobs.frozen.store(false, Ordering::SeqCst);
+            rig.faults.frozen.store(false, Ordering::SeqCst);
             // Wakes the disk, which does not poll; it may have stopped already.
             let _ = rig.handle.report();
         });

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The successive states of an object. A change is durable when the call that makes it returns.
-pub(crate) struct Past<T> {
+pub(crate) struct PossibleStates<T> {
     states: Vec<T>,
     settled: usize,
 }
 
-impl<T: Clone> Past<T> {
+impl<T: Clone> PossibleStates<T> {
     pub(crate) fn new(first: T) -> Self {
         Self {
             states: vec![first],

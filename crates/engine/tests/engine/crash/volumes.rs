@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use sched::units::Bytes;
 
-use super::past::{Kind, Past, Tally};
+use super::past::{Kind, PossibleStates, Tally};
 use super::{EXTENT, SECTOR, bytes_of, sectors_of};
 use testkit::disks::volume;
 
@@ -21,7 +21,7 @@ const SECTORS_MAX: usize = 6 * EXTENT as usize / SECTOR;
 
 /// A volume between creation and deletion.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct VolumeState {
     /// Unique among all volumes.
     id: u64,
     /// The value of each sector.
@@ -29,7 +29,7 @@ pub(crate) struct Life {
 }
 
 /// All volumes at one time.
-pub(crate) type Volumes = BTreeMap<&'static str, Life>;
+pub(crate) type Volumes = BTreeMap<&'static str, VolumeState>;
 
 /// A change of a volume, with sizes in sectors.
 enum Change {
@@ -53,16 +53,16 @@ impl Change {
 
     /// The volumes after the change; `id` is for a new one.
     fn applied(&self, mut to: Volumes, name: &'static str, id: u64) -> Volumes {
-        let resized = |life: &Life, sectors| {
+        let resized = |life: &VolumeState, sectors| {
             let mut all = Vec::clone(&life.sectors);
             all.resize(sectors, 0);
-            Life {
+            VolumeState {
                 id: life.id,
                 sectors: Arc::new(all),
             }
         };
         let life = match (self, to.remove(name)) {
-            (Self::Create { sectors }, None) => Life {
+            (Self::Create { sectors }, None) => VolumeState {
                 id,
                 sectors: Arc::new(vec![0; *sectors]),
             },
@@ -107,7 +107,7 @@ impl Change {
 pub(crate) struct Owner<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) client: Client,
-    pub(crate) past: &'a Mutex<Past<Volumes>>,
+    pub(crate) past: &'a Mutex<PossibleStates<Volumes>>,
     pub(crate) tally: &'a Tally,
     pub(crate) rng: StdRng,
     /// A number that has not been used.
@@ -164,7 +164,7 @@ pub(crate) fn verify(pool: &Pool, client: &Client, states: &[Volumes]) {
     let found = found(pool, client);
     let is_it = |index: &usize| {
         let state = &states[*index];
-        let sizes = |(name, life): (&&str, &Life)| {
+        let sizes = |(name, life): (&&str, &VolumeState)| {
             found
                 .get(*name)
                 .is_some_and(|all| all.len() == life.sectors.len())

@@ -306,12 +306,12 @@ fn longer_blocks_leave_room_for_others() {
 }
 
 /// A series of changes at random times.
-struct Restless {
+struct ChangeLoop {
     changer: Changer,
     under_way: Option<Change>,
 }
 
-impl Restless {
+impl ChangeLoop {
     fn of(stream: &Stream) -> Self {
         Self {
             changer: stream.changer(),
@@ -320,7 +320,7 @@ impl Restless {
     }
 
     /// Now and then begins a change of the block size, the rate or the number of buffers.
-    fn stir(&mut self, rng: &mut impl Rng) {
+    fn maybe_begin(&mut self, rng: &mut impl Rng) {
         if let Some(change) = &self.under_way {
             match change.take() {
                 None => return,
@@ -383,7 +383,7 @@ fn data_is_written_and_read_correctly_during_random_changes() {
     }
     let mut written = BTreeMap::new();
     let mut reports = Vec::new();
-    let mut restless = Restless::of(&recorder);
+    let mut restless = ChangeLoop::of(&recorder);
     {
         let writer = BlockWriter::new(&recorder, Bytes::ZERO).unwrap();
         let mut writer = writer.placed(|index| Bytes(to[index as usize] * BUFFER));
@@ -391,7 +391,7 @@ fn data_is_written_and_read_correctly_during_random_changes() {
         let mut next = 0;
         while next < to.len() {
             writer.advance(&mut |of| reports.push(*of)).unwrap();
-            restless.stir(&mut rng);
+            restless.maybe_begin(&mut rng);
             while next < to.len()
                 && let Some(mut buffer) = writer.take()
             {
@@ -417,7 +417,7 @@ fn data_is_written_and_read_correctly_during_random_changes() {
     drop(recorder);
 
     let player = reserved(&pool, &ring, Op::Read, 16 << 20);
-    let mut restless = Restless::of(&player);
+    let mut restless = ChangeLoop::of(&player);
     let mut reader = BlockReader::new(&player).unwrap();
     let wanted = runs(&mut rng, places, 250);
     let wanted: Vec<u64> = wanted
@@ -433,7 +433,7 @@ fn data_is_written_and_read_correctly_during_random_changes() {
         }
         reader.more_follow(asked < wanted.len());
         reader.advance(&mut |_| {}).unwrap();
-        restless.stir(&mut rng);
+        restless.maybe_begin(&mut rng);
         while let Some(read) = reader.take() {
             assert_eq!(read.offset, Bytes(wanted[got] * BUFFER));
             let byte = read.buffer.with(|bytes| bytes[0]).unwrap();

@@ -251,9 +251,9 @@ fn a_session_under_way_goes_on_at_a_rate_that_is_lowered() {
     }
 }
 
-struct Ends<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -270,9 +270,9 @@ fn a_session_that_sleeps_goes_on_when_its_rate_is_raised() {
             .unwrap();
         let (stop, (tell, told)) = (Stop::new().unwrap(), mpsc::channel());
         std::thread::scope(|scope| {
-            let (theirs, end) = (&stream, Ends(&stop));
+            let (theirs, end) = (&stream, StopOnDrop(&stop));
             scope.spawn(move || {
-                // Ends the session when this thread ends for any reason.
+                // StopOnDrop the session when this thread ends for any reason.
                 let _end = end;
                 // A call from another thread at any point of the session.
                 told.recv().unwrap();

@@ -19,16 +19,16 @@ const BLOCK: Bytes = Bytes(1_200_000);
 const PERIODS_MS: [u64; 6] = [100, 150, 200, 300, 400, 600];
 
 /// One disk and the tasks that hold a share of it, each with its span.
-struct Life {
+struct BookModel {
     rng: StdRng,
     admission: Admission,
     policy: Policy,
     now: Time,
     tasks: Vec<(StreamTask, Span)>,
-    told: Option<DeltaLUpdate>,
+    published: Option<DeltaLUpdate>,
 }
 
-impl Life {
+impl BookModel {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let policy = *Policy::ALL.choose(&mut rng).unwrap();
@@ -38,7 +38,7 @@ impl Life {
             rng,
             now: Time(1_000_000_000),
             tasks: Vec::new(),
-            told: None,
+            published: None,
         }
     }
 
@@ -125,7 +125,10 @@ impl Life {
                 let before = self.tasks.len();
                 self.admit(Span::since(self.now));
                 if let Some((task, _)) = self.tasks.get(before).copied() {
-                    self.told = self.admission.delta_l_update(0, self.now).or(self.told);
+                    self.published = self
+                        .admission
+                        .delta_l_update(0, self.now)
+                        .or(self.published);
                     self.admission.forget(&[task]);
                     self.tasks.truncate(before);
                 }
@@ -160,24 +163,35 @@ impl Life {
     }
 
     /// The published value never exceeds the future minimum, and equals it when it is published.
-    fn told_right(&self, told: Nanos, least: Nanos, is_news: bool) -> Result<(), TestCaseError> {
-        prop_assert!(told <= least, "{told} > {least} at {:?}", self.now);
+    fn check_published(
+        &self,
+        published: Nanos,
+        least: Nanos,
+        is_news: bool,
+    ) -> Result<(), TestCaseError> {
+        prop_assert!(
+            published <= least,
+            "{published} > {least} at {:?}",
+            self.now
+        );
         if is_news {
-            prop_assert_eq!(told, least, "no less than need be");
+            prop_assert_eq!(published, least, "no less than need be");
         }
         Ok(())
     }
 
     fn check(&mut self) -> Result<(), TestCaseError> {
         let delta_l_update = self.admission.delta_l_update(0, self.now);
-        self.told = delta_l_update.or(self.told);
+        self.published = delta_l_update.or(self.published);
         let DeltaLUpdate {
             corrected,
             published,
-        } = self.told.expect("told of an empty book at the latest");
-        self.told_right(corrected, self.least(delta_l), delta_l_update.is_some())?;
+        } = self
+            .published
+            .expect("published at the latest for an empty book");
+        self.check_published(corrected, self.least(delta_l), delta_l_update.is_some())?;
         if self.policy == Policy::DeltaLPublished {
-            self.told_right(
+            self.check_published(
                 published,
                 self.least(delta_l_published),
                 delta_l_update.is_some(),
@@ -196,11 +210,11 @@ proptest! {
     /// one is published.
     #[test]
     fn published_delta_l_never_exceeds_the_future_minimum(seed: u64) {
-        let mut life = Life::new(seed);
-        life.check()?;
+        let mut model = BookModel::new(seed);
+        model.check()?;
         for _ in 0..60 {
-            life.act();
-            life.check()?;
+            model.act();
+            model.check()?;
         }
     }
 }
