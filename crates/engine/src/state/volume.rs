@@ -175,7 +175,7 @@ impl VolumeCore {
         self.poisoned.get().cloned()
     }
 
-    /// Rejects all further changes. The first reason cancel_deletion_and_cut.
+    /// Rejects all further changes. The first reason stays.
     pub(crate) fn poison(&self, reason: &dyn std::fmt::Display) {
         self.poisoned
             .get_or_init(|| Arc::from(reason.to_string().as_str()));

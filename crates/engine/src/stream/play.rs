@@ -1,4 +1,4 @@
-//! Playback a byte stream.
+//! Playing a byte stream.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

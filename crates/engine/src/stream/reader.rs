@@ -1,4 +1,4 @@
-//! ReadAheadReader blocks of a stream, the counterpart of [`BlockWriter`](super::BlockWriter).
+//! Reading blocks of a stream, the counterpart of [`BlockWriter`](super::BlockWriter).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -218,7 +218,7 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// ReadProgress, for reading ahead.
+    /// Progress, for reading ahead.
     fn progress(&self) -> ReadProgress {
         ReadProgress {
             read: self.read.len(),

@@ -11,7 +11,7 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
-/// The mode transfers are carried out.
+/// The way transfers are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferMode {
     /// By the ring.

@@ -1,6 +1,6 @@
 //! The order of a request relative to earlier requests that it names.
 //!
-//! # DiskPredecessors or wait
+//! # Follow or wait
 //!
 //! A request *follows* a named request if all remaining parts of that one are queued at one disk. It is
 //! handed to that disk at once with their ids (`sched::request::Order::after`), and the disk's scheduler starts it when
@@ -16,7 +16,7 @@
 //! * A discard takes effect at once, so it waits.
 //! * A stream's request waits, because the disk's scheduler orders it by deadlines.
 //! * If the named request has to be made durable, it completes only after its transfers; if parts of it are
-//!   parked, they are not queued. Both are wait_ended for.
+//!   parked, they are not queued. Both are waited for.
 //!
 //! # Guarantees
 //!

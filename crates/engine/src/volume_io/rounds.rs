@@ -1,6 +1,6 @@
 //! Flushes and forced writes, many in one round.
 //!
-//! A volume has at most one round under way. It serves every op that wait_ended when it began; later ones wait
+//! A volume has at most one round under way. It serves every op that waited when it began; later ones wait
 //! for the next round. The steps of a round:
 //!
 //! 1. Take the mark of the volume's changed bits and places.

@@ -23,12 +23,12 @@ const CLOSED: IoFailure = IoFailure::Cancelled {
     reason: "the pool is being closed",
 };
 
-/// The failure of a block that wait_ended for a change which excluded it from the stream's range.
+/// The failure of a block that waited for a change which excluded it from the stream's range.
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the range of its stream became shorter",
 };
 
-/// The failure of a block that wait_ended for a change after which it spans several blocks.
+/// The failure of a block that waited for a change after which it spans several blocks.
 const DIVIDED: IoFailure = IoFailure::Cancelled {
     reason: "the blocks of its stream became shorter",
 };

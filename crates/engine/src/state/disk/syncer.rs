@@ -2,7 +2,7 @@
 //!
 //! All requests that arrive during a sync are served by the next one. A second thread watches the first,
 //! because the host may not answer. After the stall limit ([`Patience`]) the disk counts as stalled. After
-//! the give-up limit all waiters are waiters that their data cannot be made durable now. Nothing is lost by
+//! the give-up limit all waiters are told that their data cannot be made durable now. Nothing is lost by
 //! that: a flush after the host has answered makes the data durable.
 //!
 //! After a failed sync nothing may be assumed of any write since the last success. The kernel reports the

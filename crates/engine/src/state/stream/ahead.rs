@@ -1,4 +1,4 @@
-//! ReadAheadReader ahead before a stream's blocks become longer.
+//! Reading ahead before a stream's blocks become longer.
 //!
 //! While a reservation is changed no block is submitted, and the first longer block is due one new period
 //! after the change. Until then the reader lives on buffers that it has already read. So before the change

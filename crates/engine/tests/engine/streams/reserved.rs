@@ -272,7 +272,7 @@ fn a_session_that_sleeps_goes_on_when_its_rate_is_raised() {
         std::thread::scope(|scope| {
             let (theirs, end) = (&stream, StopOnDrop(&stop));
             scope.spawn(move || {
-                // StopOnDrop the session when this thread ends for any reason.
+                // Ends the session when this thread ends for any reason.
                 let _end = end;
                 // A call from another thread at any point of the session.
                 told.recv().unwrap();
