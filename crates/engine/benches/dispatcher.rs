@@ -1,5 +1,5 @@
-//! What a request costs on its way through a dispatcher: 4 KiB random reads and writes at depth 32 on a
-//! file in memory, and on a file on disk.
+//! Cost of a request in a dispatcher: 4 KiB random reads and writes at depth 32 on a file in memory, and on a
+//! file on disk.
 //!
 //! `cargo bench -p clockwise-engine --bench dispatcher [-- SECONDS]` prints IOPS and the
 //! processor time of the whole process per request.
@@ -31,7 +31,7 @@ fn processor_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A profile that allows as many outstanding as there are places.
+/// A profile with as many outstanding requests as there are places.
 fn profile(capacity: SectorCount) -> DriveProfile {
     let conservative = DriveProfile::conservative(DriveKind::File, capacity).unwrap();
     let spec = ProfileSpec {
@@ -44,7 +44,7 @@ fn profile(capacity: SectorCount) -> DriveProfile {
 #[expect(clippy::print_stdout, reason = "a report is what this program is for")]
 fn measure(folder: &Path, op: Op, seconds: u64) {
     let path = folder.join("disk");
-    // Written, because a file system answers reads of what never was without asking its disk.
+    // Written completely, because a file system answers reads of holes without its disk.
     let mut file = File::create(&path).unwrap();
     for _ in 0..FILE_BYTES >> 20 {
         file.write_all(&[0x5a; 1 << 20]).unwrap();

@@ -1,5 +1,5 @@
-//! What a volume request costs from a client to a disk and back: 4 KiB random reads and writes at
-//! depth 32 on a file in memory. Beside `--bench dispatcher`, the cost of the pool's own part.
+//! Cost of a volume request from a client to a disk and back: 4 KiB random reads and writes at depth 32 on a
+//! file in memory. The difference to `--bench dispatcher` is the cost of the pool's part.
 //!
 //! `cargo bench -p clockwise-engine --bench pool [-- SECONDS]` prints IOPS and processor time per
 //! request, of the whole process.

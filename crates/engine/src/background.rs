@@ -1,4 +1,4 @@
-//! What a pool does beside taking requests: its own transfers, changes of its metadata, ending reservations, moves.
+//! Work of a pool beside client requests: its own transfers, metadata changes, ends of reservations, and moves.
 
 pub(crate) mod keeper;
 pub(crate) mod metadata;

@@ -1,28 +1,28 @@
 //! Memory for data on its way between socket and disk.
 //!
-//! One mapping, huge-paged and locked as far as the host permits, is shared out to accounts. Each
-//! account has a fixed part, which it keeps, and a variable part, which it is asked to give back when
-//! others have less than their fair share, has 500 ms to do so, and loses otherwise (thesis 5.2.4).
-//! How much is whose is decided in [`sched::memory`]; here it is carried out.
+//! One mapping, with huge pages and locked as far as the host permits, is divided among accounts. Each
+//! account has a fixed part, which it keeps, and a variable part. When other accounts have less than their
+//! fair share, an account is asked to give back variable memory within 500 ms; memory that it keeps longer
+//! is revoked (thesis 5.2.4). [`sched::memory`] decides on the amounts; this module carries them out.
 //!
-//! A [`Buffer`] is a handle. Every access to its memory begins with a check that the memory is still
-//! the holder's and that nothing conflicting goes on, and holds the memory until it ends: taking a
-//! buffer away waits for accesses and transfers under way, and every later one fails with
-//! [`BufferError::Revoked`]. So no order of calls, and no client, can make a disk write into memory
-//! that has become somebody else's. Transfers are described by [`Segments`], which hold the memory
-//! for as long as they exist.
+//! A [`Buffer`] is a handle. Every access to its memory begins with a check that the memory is still the
+//! holder's and that no conflicting use is under way, and pins the memory until the access ends. Revoking
+//! a buffer waits for accesses and transfers under way; every later one fails with
+//! [`BufferError::Revoked`]. So no client and no order of calls can make a disk write into memory that has
+//! passed to another account. Transfers are described by [`Segments`], which pin the memory while they
+//! exist.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `mapping` | the memory |
-//! | `slot` | who is using a buffer just now |
+//! | `slot` | the uses of one buffer under way |
 //! | `holes` | free pages |
-//! | `ledger` | whose pages are whose, under one lock |
+//! | `ledger` | the owner of each page, under one lock |
 //! | `handle` | [`Account`] and [`Buffer`] |
 //! | `segments` | [`Segments`], scatter-gather lists |
 //! | `transfer` | moving segments to and from files and sockets without a copy |
 //!
-//! Deliberately absent: a cache. What is in a buffer is its holder's business.
+//! Deliberately absent: a cache. The holder decides what a buffer contains.
 
 mod handle;
 mod holes;
@@ -43,7 +43,7 @@ use crate::event::Doorbell;
 use crate::handoff::IndexStack;
 use crate::rt;
 
-pub use handle::{Account, Buffer, Filling};
+pub use handle::{Account, Buffer, FillingBuffer};
 pub(crate) use segments::INLINE_IOVECS;
 pub use segments::Segments;
 pub use transfer::{HEADER_BYTES_MAX, Place, SendQueue, receive_into};
@@ -52,35 +52,35 @@ use ledger::Ledger;
 use mapping::{Mapping, PAGE_BYTES};
 use slot::{Slot, Use};
 
-/// Buffers begin at a multiple of this many bytes, and take up a multiple of it.
+/// Alignment of buffers, and the unit of their sizes in memory.
 pub const BUFFER_ALIGN_BYTES: usize = 4096;
 
-/// The most buffers at a time, of all accounts together: enough for a gigabyte in 16 KiB pieces, in a
-/// table of a few megabytes.
+/// The most buffers at a time, over all accounts: enough for a gigabyte in 16 KiB pieces, in a table of a
+/// few megabytes.
 pub const BUFFERS_MAX: u32 = 1 << 16;
 
-/// How long a client has to give back what it is asked for (thesis 5.2.4).
+/// Time in which a client has to give back memory (thesis 5.2.4).
 pub const GIVE_BACK_WITHIN: Nanos = Nanos::from_millis(500);
 
-/// Names an account.
+/// Identifies an account.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AccountId(pub u32);
 
-/// What the memory is to be.
+/// Parameters of a memory.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
     /// Its size; rounded up to 2 MiB.
     pub size: Bytes,
-    /// What is kept free for clients below their fair share, so that they are served at once.
+    /// Memory kept free for clients below their fair share, so that they are served at once.
     pub reserve: Bytes,
-    /// Whether to lock it (`mlock`), as far as permitted.
+    /// Lock it (`mlock`), as far as permitted.
     pub lock: bool,
-    /// How long a client has to give back what it is asked for.
+    /// Time in which a client has to give back memory.
     pub give_back_within: Nanos,
 }
 
 impl MemoryConfig {
-    /// Memory of `size`, a 32nd of it kept in reserve, locked, with 500 ms to give back.
+    /// Memory of `size`, with a reserve of one 32nd, locked, and 500 ms to give back.
     #[must_use]
     pub fn new(size: Bytes) -> Self {
         Self {
@@ -92,50 +92,50 @@ impl MemoryConfig {
     }
 }
 
-/// Why memory could not be had.
+/// The reason why memory is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// More was asked for than is, or could ever become, available to the account.
+    /// More than can ever be available to the account.
     #[error("{asked} of memory asked for, {available} could be had")]
     TooMuch {
-        /// The bytes asked for.
+        /// Bytes requested.
         asked: Bytes,
-        /// The bytes that could be had.
+        /// Bytes that could be available.
         available: Bytes,
     },
-    /// Nothing is free now, and others have been asked to give back, or there are as many buffers as
-    /// there can be. Try again when [`Account::event`] is signalled, or use [`Account::allocate_wait`].
+    /// Nothing is free at the moment: others have been asked to give back, or the number of buffers is at
+    /// its limit. Try again when [`Account::event`] is signalled, or use [`Account::allocate_wait`].
     #[error("no memory is free at the moment")]
     NotNow,
-    /// A buffer of no bytes.
+    /// A buffer of zero bytes.
     #[error("a buffer has at least one byte")]
     Empty,
-    /// The host gave no memory or no descriptors.
+    /// The host refused memory or descriptors.
     #[error("cannot set up memory: {0}")]
     Host(String),
-    /// The policy refused for a reason of its own.
+    /// The sharing policy refused.
     #[error("{0}")]
     Policy(String),
 }
 
-/// Why a buffer could not be used.
+/// The reason why a buffer cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BufferError {
-    /// It was asked back, not given back in time, and taken.
+    /// It was revoked because it was not given back in time.
     #[error("the buffer was taken back")]
     Revoked,
-    /// It is in use in a way that excludes this one.
+    /// A conflicting use is under way.
     #[error("the buffer is in use")]
     InUse,
     /// The range is not within the buffer.
     #[error("the range is not within the buffer")]
     Range,
-    /// Segments of different accounts, memories or directions do not go together.
+    /// The segments belong to different accounts, memories or directions.
     #[error("the segments do not go together")]
     Foreign,
 }
 
-/// How much memory an account holds.
+/// Memory held by an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryUsage {
     /// The account.
@@ -144,19 +144,19 @@ pub struct MemoryUsage {
     pub name: String,
     /// Its fixed part.
     pub fixed: Bytes,
-    /// What it holds of the variable part.
+    /// The variable memory that it holds.
     pub variable: Bytes,
-    /// What it is asked to give back just now.
+    /// Memory that it is asked to give back at the moment.
     pub asked_back: Bytes,
-    /// Its buffers, those included that transfers still use after they were dropped.
+    /// Number of its buffers, including dropped ones that transfers still use.
     pub buffers: u32,
 }
 
-/// The memory of a server: one mapping, shared out to accounts. Clones are the same memory.
+/// The memory of a server: one mapping, divided among accounts. Clones refer to the same memory.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Owner>);
 
-/// Stops the keeper when the last account and the last handle of the memory are gone.
+/// Stops the keeper thread when the last account and the last handle of the memory are gone.
 #[derive(Debug)]
 struct Owner {
     inner: Arc<Inner>,
@@ -164,17 +164,17 @@ struct Owner {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// What buffers and transfers hold on to.
+/// The state that buffers and transfers keep alive.
 struct Inner {
     mapping: Mapping,
     slots: Box<[Slot]>,
-    /// Buffers whose last use has ended on a thread that must not wait for the ledger.
+    /// Slots of buffers whose last use ended on a thread that must not wait for the ledger.
     ended: IndexStack,
     ledger: Mutex<Ledger>,
     /// Signalled whenever memory may have become free.
     freed: Condvar,
-    /// Whether somebody waits for what is in `ended`.
-    hungry: AtomicBool,
+    /// True if a thread or client waits for the buffers in `ended`.
+    is_awaited: AtomicBool,
     keeper_bell: Doorbell,
     stopping: AtomicBool,
     clock: Arc<dyn Clock>,
@@ -182,18 +182,18 @@ struct Inner {
 }
 
 impl Memory {
-    /// Maps memory, and starts the thread that takes back what is not given back in time.
+    /// Maps memory, and starts the thread that revokes buffers that are not given back in time.
     ///
     /// # Errors
-    /// When the host gives no memory.
+    /// When the host refuses memory.
     pub fn new(config: &MemoryConfig) -> Result<Self, MemoryError> {
         Self::build(config, Arc::new(MonotonicClock), true)
     }
 
-    /// Maps memory that takes its time from `clock` and its chance to act from [`tick`](Self::tick).
+    /// Maps memory that uses `clock` and acts only in calls of [`tick`](Self::tick).
     ///
     /// # Errors
-    /// When the host gives no memory.
+    /// When the host refuses memory.
     pub fn with_clock(config: &MemoryConfig, clock: Arc<dyn Clock>) -> Result<Self, MemoryError> {
         Self::build(config, clock, false)
     }
@@ -218,7 +218,7 @@ impl Memory {
                 config.give_back_within,
             )),
             freed: Condvar::new(),
-            hungry: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             keeper_bell: Doorbell::new().map_err(host)?,
             stopping: AtomicBool::new(false),
             mapping,
@@ -240,52 +240,52 @@ impl Memory {
         })))
     }
 
-    /// What the host refused, in words for the operator; empty if nothing.
+    /// Messages for the operator about resources that the host denied; empty if none.
     #[must_use]
     pub fn refused(&self) -> &[String] {
         &self.0.refused
     }
 
-    /// Does what is due: asks back, takes. Returns when there will next be something to do. Needed
-    /// only for memory made [`with_clock`](Self::with_clock).
+    /// Does what is due: asks for memory and revokes buffers. Returns the time of the next action. Only needed
+    /// for memory made by [`with_clock`](Self::with_clock).
     pub fn tick(&self) -> Option<Time> {
         self.0.inner.tick()
     }
 
-    /// Who holds how much.
+    /// Memory held by each account.
     #[must_use]
     pub fn usage(&self) -> Vec<MemoryUsage> {
         self.0.inner.lock().usage()
     }
 
-    /// What is in no buffer and in no fixed part.
+    /// Memory that is in no buffer and in no fixed part.
     #[must_use]
     pub fn free(&self) -> Bytes {
         let mut ledger = self.0.inner.lock();
         self.0.inner.reap(&mut ledger);
-        self.0.inner.tell(&mut ledger);
+        self.0.inner.wake_waiters(&mut ledger);
         ledger.free()
     }
 
-    /// What can still be promised to accounts as their own, whoever has it now.
+    /// Memory that new fixed parts could still get, whoever uses it at the moment.
     #[must_use]
     pub fn promisable(&self) -> Bytes {
         self.0.inner.lock().promisable()
     }
 
-    /// What can be shared out.
+    /// Memory that can be divided among accounts.
     #[must_use]
     pub fn size(&self) -> Bytes {
         Bytes(u64::from(self.0.inner.mapping.page_count()) * PAGE_BYTES as u64)
     }
 
-    /// The mapping, for a ring to register: it stays where it is while the result is held.
+    /// The mapping, for registration with a ring. It does not move while the result exists.
     pub(crate) fn region(&self) -> Region {
         Region(Arc::clone(&self.0.inner))
     }
 }
 
-/// The whole mapping, kept where it is.
+/// The whole mapping, kept in place.
 #[derive(Clone, Debug)]
 pub(crate) struct Region(Arc<Inner>);
 
@@ -304,7 +304,7 @@ impl Drop for Owner {
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.keeper_bell.event().signal();
         if let Some(keeper) = self.keeper.take() {
-            // It cannot have panicked without taking the process's lock on memory with it.
+            // A panic of the keeper has been reported by the panic hook.
             let _ = keeper.join();
         }
     }
@@ -315,7 +315,7 @@ impl Inner {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands back the memory of buffers whose last use has ended.
+    /// Returns the memory of buffers whose last use has ended.
     fn reap(&self, ledger: &mut Ledger) {
         if self.ended.is_empty() {
             return;
@@ -326,9 +326,9 @@ impl Inner {
         ledger.settle(now, &self.slots);
     }
 
-    /// Wakes whom a change of the ledger concerns. To be called before the lock is let go of.
-    fn tell(&self, ledger: &mut Ledger) {
-        if ledger.take_news() && self.hungry.load(Ordering::Relaxed) {
+    /// Wakes the threads that a change of the ledger concerns. To be called before the lock is released.
+    fn wake_waiters(&self, ledger: &mut Ledger) {
+        if ledger.take_wakeup() && self.is_awaited.load(Ordering::Relaxed) {
             self.freed.notify_all();
         }
         if ledger.take_new_deadline() {
@@ -336,20 +336,20 @@ impl Inner {
         }
     }
 
-    /// Sleeps until memory may have become free or `until` has come.
+    /// Sleeps until memory may have become free, or `until`.
     fn sleep<'a>(
         &'a self,
         mut ledger: MutexGuard<'a, Ledger>,
         until: Option<Time>,
     ) -> MutexGuard<'a, Ledger> {
-        self.hungry.store(true, Ordering::Relaxed);
+        self.is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Whatever ended before the flag could be seen woke nobody.
+        // A use that ended before the flag was visible woke nobody.
         if !self.ended.is_empty() {
             self.reap(&mut ledger);
             return ledger;
         }
-        self.tell(&mut ledger);
+        self.wake_waiters(&mut ledger);
         match until {
             None => self
                 .freed
@@ -370,10 +370,11 @@ impl Inner {
         let mut ledger = self.lock();
         self.reap(&mut ledger);
         let next = ledger.advance(self.clock.now(), &self.slots);
-        // The keeper is the caller, and has seen every deadline.
+        // The caller is the keeper, which gets the next deadline as the result.
         ledger.take_new_deadline();
-        self.tell(&mut ledger);
-        self.hungry.store(ledger.is_hungry(), Ordering::Relaxed);
+        self.wake_waiters(&mut ledger);
+        self.is_awaited
+            .store(ledger.has_waiters(), Ordering::Relaxed);
         next
     }
 
@@ -382,7 +383,7 @@ impl Inner {
             self.keeper_bell.arm();
             let next = self.tick();
             fence(Ordering::SeqCst);
-            let waited_for = self.hungry.load(Ordering::Relaxed) && !self.ended.is_empty();
+            let waited_for = self.is_awaited.load(Ordering::Relaxed) && !self.ended.is_empty();
             if !waited_for {
                 self.keeper_bell.event().wait(next);
             }
@@ -393,10 +394,10 @@ impl Inner {
     /// Ends a use of a buffer. Never waits.
     fn end_use(&self, slot: u32, how: Use) {
         if self.slots[slot as usize].end(how) {
-            // A slot ends once.
+            // `end` returns true once per buffer, so the slot is pushed only once.
             self.ended.push(slot);
             fence(Ordering::SeqCst);
-            if self.hungry.load(Ordering::Relaxed) {
+            if self.is_awaited.load(Ordering::Relaxed) {
                 self.keeper_bell.ring();
             }
         }

@@ -1,7 +1,7 @@
-//! The time as the engine knows it.
+//! The engine's time.
 //!
-//! [`Time`] is nanoseconds of the kernel's `CLOCK_MONOTONIC`, so every thread and every process on a
-//! host agrees on it and it can be handed to the kernel as an absolute timeout without conversion.
+//! [`Time`] is nanoseconds of the kernel's `CLOCK_MONOTONIC`. All threads and processes of a host agree on
+//! it, and it can be passed to the kernel as an absolute timeout without conversion.
 //!
 //! Deliberately absent: wall-clock time. Nothing in the engine depends on the date.
 
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::{ClockId, Timespec};
 use sched::units::{Nanos, Time};
 
-/// Where the time comes from: the host in the server, the simulator in virtual time.
+/// A source of time: the host in the server, virtual time in the simulator.
 pub trait Clock: Send + Sync {
-    /// The present instant. Never earlier than an instant returned before.
+    /// The current time. Never earlier than a time returned before.
     fn now(&self) -> Time;
 }
 
@@ -27,14 +27,14 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// The present instant of the kernel's monotonic clock.
+/// The current time of the kernel's monotonic clock.
 #[must_use]
 pub fn now() -> Time {
     let spec = rustix::time::clock_gettime(ClockId::Monotonic);
     Time(spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64)
 }
 
-/// A clock that stands still until it is moved: for tests and virtual time.
+/// A clock that is advanced by its user: for tests and virtual time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -45,7 +45,7 @@ impl ManualClock {
         Self(Arc::new(AtomicU64::new(start.0)))
     }
 
-    /// Moves the clock to `to`; an instant that has passed leaves it where it is.
+    /// Advances the clock to `to`; a time in the past has no effect.
     pub fn advance_to(&self, to: Time) {
         self.0.fetch_max(to.0, Ordering::AcqRel);
     }
@@ -57,7 +57,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A length of time as the kernel takes it.
+/// Converts a duration for the kernel.
 #[must_use]
 pub fn timespec_of(length: Nanos) -> Timespec {
     Timespec {

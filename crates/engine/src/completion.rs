@@ -1,13 +1,12 @@
-//! How a client learns that its request has ended.
+//! Delivery of results to clients.
 //!
-//! A request carries a [`Target`]: a sink and a token that the client chose. Whatever happens to the
-//! request, its target is answered exactly once; a target that is dropped unanswered answers
-//! [`IoError::Stopped`], so that nobody waits for ever. The usual sink is a [`CompletionQueue`]:
-//! bounded, with a place for the answer taken when the target is made, so that answering never
-//! blocks, fails or allocates.
+//! A request carries a [`Target`]: a sink and a token that the client chose. A target is answered exactly
+//! once. If it is dropped unanswered, it answers [`IoError::Stopped`], so that no client waits for ever. The
+//! usual sink is a [`CompletionQueue`]. It is bounded, and the place for the answer is taken when the target
+//! is made, so answering never blocks, fails or allocates.
 //!
-//! Deliberately absent: callbacks into the client and futures. An event loop polls
-//! [`CompletionQueue::event`]; everybody else calls [`CompletionQueue::wait`].
+//! Deliberately absent: callbacks into the client, and futures. An event loop polls
+//! [`CompletionQueue::event`]; other callers use [`CompletionQueue::wait`].
 
 use std::io;
 use std::sync::Arc;
@@ -22,22 +21,22 @@ use crate::disk::DiskError;
 use crate::event::{Doorbell, EventFd};
 use crate::handoff::{IndexSet, IndexStack};
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IoError {
     /// The disk failed it.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A write that it was to come after failed.
-    #[error("a write that it was to come after failed")]
-    Forerunner,
-    /// The disk has not answered for too long; it takes nothing more until it does.
+    /// A write that it was ordered after failed.
+    #[error("an earlier write that it depends on failed")]
+    PredecessorFailed,
+    /// The disk exceeded the give-up limit; it accepts nothing until it answers.
     #[error("the disk did not answer in time")]
     Stalled,
     /// The scheduler refused it.
     #[error(transparent)]
     Refused(#[from] SubmitError),
-    /// Whoever asked took the request back before it was issued.
+    /// The client cancelled it before it was issued.
     #[error("cancelled")]
     Cancelled,
     /// The dispatcher ended before the request did.
@@ -45,7 +44,7 @@ pub enum IoError {
     Stopped,
 }
 
-/// When what happened to a request, for evidence.
+/// Times of a request's steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timing {
     /// When it was submitted.
@@ -54,26 +53,25 @@ pub struct Timing {
     pub issued: Time,
     /// When its last piece completed.
     pub completed: Time,
-    /// When it was due, if it had a deadline.
+    /// Its deadline, if it had one.
     pub deadline: Option<Time>,
-    /// How much of a miss is the host's: for how long it is known to have kept the disk from its work,
-    /// on this request or those before it, without the disk having caught up since.
+    /// The host's part of a miss: the time for which it is known to have kept the disk from its work, during
+    /// this request or earlier ones, as far as the disk has not caught up since.
     pub host_late: Nanos,
-    /// By how much its pieces took longer than predicted, net of the host's delays.
+    /// Time by which its pieces took longer than predicted, net of the host's delays.
     pub overrun: Nanos,
-    /// Why its last piece was served when it was; `None` if none was.
+    /// The rule by which its last piece was served; `None` if none was.
     pub served: Option<Served>,
 }
 
 impl Timing {
-    /// By how much the deadline was missed, net of the host's own delay; zero if it was met or
-    /// there was none.
+    /// Time past the deadline, net of the host's own delay; zero if the deadline was met or there was none.
     #[must_use]
     pub fn lateness(&self) -> Nanos {
         self.lateness_gross().saturating_sub(self.host_late)
     }
 
-    /// By how much the deadline was missed, whoever was to blame.
+    /// Time past the deadline, whatever the cause.
     #[must_use]
     pub fn lateness_gross(&self) -> Nanos {
         self.deadline.map_or(Nanos::ZERO, |deadline| {
@@ -87,28 +85,28 @@ impl Timing {
 pub struct Completion {
     /// The token of the request's target.
     pub token: u64,
-    /// How it ended.
+    /// The result.
     pub result: Result<(), IoError>,
-    /// When what happened.
+    /// Times of its steps.
     pub timing: Timing,
 }
 
-/// Takes answers. Called on the disk's real-time thread: implementations must be short and must
-/// neither block, allocate nor panic.
+/// Receives answers. Called on the disk's real-time thread: implementations must be short and must not block,
+/// allocate or panic.
 pub trait Sink: Send + Sync {
-    /// Takes one answer. Nobody need be woken before [`Sink::wake`].
+    /// Receives one answer. The client need not be woken before [`Sink::wake`].
     fn complete(&self, completion: Completion);
 
-    /// Ends a batch of answers: whoever waits should look now.
+    /// Ends a batch of answers: wakes the client.
     fn wake(&self);
 
-    /// Sinks of the same number are woken by the same call: one of them is enough.
+    /// Sinks with the same id belong to one client; waking one of them is enough.
     fn wake_id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 }
 
-/// Where the answer to one request goes. Dropped unanswered, it answers [`IoError::Stopped`].
+/// The receiver of one request's answer. Dropped unanswered, it answers [`IoError::Stopped`].
 pub struct Target {
     sink: Option<Arc<dyn Sink>>,
     token: u64,
@@ -124,7 +122,7 @@ impl Target {
         }
     }
 
-    /// Answers, and returns the sink, which still has to be woken.
+    /// Delivers the answer. Returns the sink, which has yet to be woken.
     pub fn complete(mut self, result: Result<(), IoError>, timing: Timing) -> Arc<dyn Sink> {
         let sink = self
             .sink
@@ -161,7 +159,7 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// Every place of a completion queue is taken by a request in flight or an answer not yet fetched.
+/// Every place of a completion queue is taken by a request in flight or an answer that has not been fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("all {places} places of the completion queue are taken")]
 pub struct QueueFull {
@@ -172,19 +170,19 @@ pub struct QueueFull {
 /// A place of a completion queue.
 #[derive(Default)]
 struct Place {
-    /// What the client chose.
+    /// The client's token.
     token: u64,
     answer: Option<Completion>,
 }
 
 struct QueueInner {
     vacant: IndexSet,
-    /// Whoever has a place finds its lock free: it is taken by turns.
+    /// Only a place's current owner locks it, so no lock is contended.
     places: Box<[Mutex<Place>]>,
     answered: IndexStack,
-    /// Answers taken off the stack, in the consumer's hands.
+    /// Answers taken off the stack by the consumer.
     batch: Mutex<Vec<u32>>,
-    /// Targets not yet answered plus answers not yet fetched.
+    /// Targets not answered, plus answers not fetched.
     taken: AtomicUsize,
     bell: Doorbell,
 }
@@ -207,7 +205,7 @@ impl Sink for QueueInner {
     }
 }
 
-/// A bounded queue of answers, for one consumer at a time. Clones are the same queue.
+/// A bounded queue of answers, for one consumer at a time. Clones refer to the same queue.
 #[derive(Clone)]
 pub struct CompletionQueue(Arc<QueueInner>);
 
@@ -241,7 +239,7 @@ impl CompletionQueue {
                 (taken < places).then_some(taken + 1)
             })
             .map_err(|_| QueueFull { places })?;
-        // One is vacant, but others may take and give while we look.
+        // `taken` guarantees a vacant place, but a single scan may miss it while others take and return places.
         let index = loop {
             if let Some(index) = queue.vacant.take() {
                 break index;
@@ -252,7 +250,7 @@ impl CompletionQueue {
         Ok(Target::new(sink, u64::from(index)))
     }
 
-    /// The next answer, if one is there.
+    /// The next answer, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<Completion> {
         let queue = &*self.0;
@@ -263,7 +261,7 @@ impl CompletionQueue {
         answer
     }
 
-    /// The next answer, sleeping until there is one or `until` has come (`None`: as long as it takes).
+    /// The next answer; sleeps until there is one, at most until `until` (`None`: without limit).
     #[must_use]
     pub fn wait(&self, until: Option<Time>) -> Option<Completion> {
         loop {
@@ -280,8 +278,8 @@ impl CompletionQueue {
         }
     }
 
-    /// For event loops: announces that the caller will sleep on [`event`](Self::event). If this is
-    /// false, answers are there already and it must not sleep. The event fires once.
+    /// For event loops: announces that the caller is about to sleep on [`event`](Self::event). If it returns
+    /// false, the caller must not sleep, because answers are queued. The event fires once.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.bell.arm();
@@ -292,13 +290,13 @@ impl CompletionQueue {
         empty
     }
 
-    /// The event that is signalled when answers come after [`arm`](Self::arm); drain it on waking.
+    /// Signalled when answers arrive after [`arm`](Self::arm). The caller has to drain it on waking.
     #[must_use]
     pub fn event(&self) -> &EventFd {
         self.0.bell.event()
     }
 
-    /// Requests in flight plus answers not yet fetched.
+    /// Requests in flight, plus answers that have not been fetched.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.0.taken.load(Ordering::Acquire)

@@ -1,24 +1,30 @@
-//! One thread per disk that owns its queues, its budgets and the disk.
+//! The dispatcher: one thread per disk that owns the disk, its queues and its budgets.
 //!
 //! ```text
-//!   submitters --(place, inbox, doorbell)--> dispatcher: submit, decide, issue --> disk
-//!   clients   <--(completion queue, doorbell)-- answers  <-- completed --------------+
+//!   submitters --(slot, inbox, doorbell)--> dispatcher: submit, decide, issue --> disk
+//!   clients   <--(completion queue, doorbell)-- answers  <-- completed -------------+
 //! ```
 //!
-//! The thread is a loop around [`DispatcherState`], which decides: take in what has come, carry out
-//! actions until there is none, sleep in one system call for the inbox, a completion, or an instant.
-//! Nobody else touches the state, unless the thread has lent it out ([`loan`]); everything goes
-//! through the inbox, which is bounded by the places of [`Places`], and a mailbox for the control plane,
-//! whose calls wait for their answer. In steady state the thread allocates nothing, takes no lock that
-//! another thread may hold, and never waits for another thread's next step ([`crate::handoff`]).
+//! The thread ([`run`]) is a loop around [`DispatcherState`], which makes all decisions. It takes in new
+//! requests, carries out actions until there is none, and sleeps in one system call for the inbox, a
+//! completion, or a time. Only this thread touches the state, unless it has lent the state out
+//! ([`loan`]). Requests arrive through the inbox, which is bounded by [`Places`]; control calls arrive
+//! through a mailbox and wait for their reply. In steady state the thread allocates nothing, takes no lock
+//! that another thread may hold, and never waits for a step of another thread ([`crate::handoff`]).
+//!
+//! # A disk that stalls
+//!
+//! [`Patience`] has the limits. `state/faults.rs` detects the stall, gives the disk up, and takes it back;
+//! its header lists the effects on requests. [`Health`] carries the result to `pool::Pool` status and
+//! warnings (`status/health.rs`). Host syncs that stall are handled in `state/disk/syncer.rs`.
 //!
 //! # Costs
 //!
-//! A submitter makes a system call only if the dispatcher sleeps. Answers are handed out in batches,
-//! and each client is woken at most once a batch, and only if it sleeps.
+//! A submitter makes a system call only if the dispatcher sleeps. Answers are handed out in batches.
+//! Each client is woken at most once per batch, and only if it sleeps.
 //!
 //! Deliberately absent: admission, which takes longer than a decision may and belongs to the control
-//! plane; and any order of requests, which belongs to `sched`.
+//! plane; and the order of requests, which belongs to `sched`.
 
 mod counters;
 mod handle;
@@ -48,31 +54,31 @@ use crate::rt::{self, Denied, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
-pub use request::{Io, Reason, Rejected};
+pub use request::{Io, RejectReason, Rejected};
 pub use run::HELP_BYTES_MAX;
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 
 use inbox::Inbox;
-use request::Shape;
+use request::DiskLimits;
 use run::Runner;
 use slots::Slots;
 
-/// How long a disk may go without completing anything while it holds something.
+/// Time limits for a disk that holds requests and completes none.
 ///
-/// A stall is not an error yet: drives retry sectors, paths fail over. While it lasts, requests to that
-/// disk wait, those to others do not, and whoever asks is told. Only the second limit is final.
+/// A stall is not an error: drives retry sectors, and paths fail over. During a stall, requests to that
+/// disk wait, requests to other disks do not, and status reports it. Only the second limit fails requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// From here on it is said to be stalled.
+    /// After this time the disk counts as stalled.
     pub stalled_after: Nanos,
-    /// From here on it is given up: everything that it holds and that is queued for it fails.
+    /// After this time the disk is given up: all requests queued or on it fail.
     pub give_up_after: Nanos,
 }
 
 impl Default for Patience {
-    /// Two seconds, which no drive takes for a request when all is well; and a minute: the kernel
-    /// gives a SCSI command 30 s, resets the drive, and says what came of it.
+    /// 2 s, longer than a healthy drive takes for any request; and 60 s, because the kernel gives a SCSI
+    /// command 30 s, resets the drive, and then reports the result.
     fn default() -> Self {
         Self {
             stalled_after: Nanos::from_secs(2),
@@ -81,23 +87,23 @@ impl Default for Patience {
     }
 }
 
-/// What a dispatcher is made of.
+/// Parts of a new dispatcher.
 pub struct DispatcherConfig {
-    /// For reports.
+    /// The disk's name, for reports.
     pub name: String,
     /// The disk.
     pub disk: Box<dyn Disk>,
-    /// Its scheduler, which must queue as many requests as there are places.
+    /// Its scheduler, which must be able to queue as many requests as there are slots.
     pub scheduler: DiskScheduler,
-    /// How the thread asks to be run.
+    /// Scheduling parameters of the thread.
     pub thread: ThreadParams,
-    /// How many requests may be queued at a time.
+    /// Number of requests that may be queued at a time.
     pub places: Places,
-    /// How long the disk may not answer.
+    /// Time limits for a disk that does not answer.
     pub patience: Patience,
 }
 
-/// A running dispatcher. Dropped, it stops: what is queued fails, what is on the disk is waited for.
+/// A running dispatcher. Dropping it stops it: queued requests fail, requests on the disk are awaited.
 #[derive(Debug)]
 pub struct Dispatcher {
     handle: DispatcherHandle,
@@ -109,7 +115,7 @@ pub struct Dispatcher {
 #[error("the disk's dispatcher has stopped")]
 pub struct Stopped;
 
-/// Why a task did not join.
+/// The reason why a task did not join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ControlError {
     /// The dispatcher has stopped.
@@ -120,7 +126,7 @@ pub enum ControlError {
     Join(#[from] JoinError),
 }
 
-/// What the control plane wants.
+/// A call of the control plane.
 enum Control {
     Join {
         id: TaskId,
@@ -143,26 +149,26 @@ enum Control {
     },
     Cancel(RequestId),
     Report(oneshot::Sender<DispatcherReport>),
-    /// What is wrong, and for how long nothing has been completed.
+    /// Replies with the disk's health and the time since its last completion.
     Health(oneshot::Sender<(Health, Nanos)>),
     Stop {
         drain: bool,
     },
 }
 
-/// What submitters and the dispatcher share.
+/// State that submitters and the dispatcher share.
 struct Shared {
     name: String,
-    shape: Shape,
+    limits: DiskLimits,
     /// See [`Disk::completes_at_once`].
     at_once: bool,
     slots: Arc<Slots>,
     inbox: Inbox,
     control: Mailbox<Control>,
     bell: Doorbell,
-    /// The disk and its state, while the thread sleeps and others may run them: see [`loan`].
+    /// The disk and its state, while the thread sleeps and other threads may run them: see [`loan`].
     idle: AtomicCell<Option<Box<Runner>>>,
-    /// Nothing that is put into the inbox or the control queue from now on will be seen.
+    /// Set when the inbox and the control queue are no longer read.
     closed: AtomicBool,
 }
 
@@ -171,10 +177,10 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes sure that what has just been put into a queue is seen: by the dispatcher, or, if that has
-    /// ended, by dropping it, which answers it.
+    /// Makes sure that newly queued requests are handled: by the dispatcher, or if that has ended, by
+    /// dropping them, which answers them.
     fn announce(&self) {
-        // What this thread has put there is there still, or somebody has taken it and sees to it.
+        // If the queues are empty, another thread has taken the requests and serves them.
         if self.has_work() && !loan::help(self) {
             self.bell.ring();
         }
@@ -202,10 +208,10 @@ impl Shared {
 }
 
 impl Dispatcher {
-    /// Starts the thread. Also returns what the host refused it.
+    /// Starts the thread. Also returns the resources that the host denied it.
     ///
     /// # Errors
-    /// When the disk cannot be attached or no thread started.
+    /// When the disk cannot be attached or no thread can be started.
     pub fn start(config: DispatcherConfig) -> io::Result<(Self, Denied)> {
         let DispatcherConfig {
             name,
@@ -216,16 +222,16 @@ impl Dispatcher {
             patience,
         } = config;
         let slots = Arc::new(Slots::new(places));
-        let shape = Shape {
+        let limits = DiskLimits {
             capacity: disk.capacity(),
             block: (u64::from(disk.block_bytes()) / SECTOR_BYTES).max(1),
         };
         let shared = Arc::new(Shared {
             name,
-            shape,
+            limits,
             at_once: disk.completes_at_once(),
             inbox: Inbox::new(places.total()),
-            // No request takes this way.
+            // Control calls may allocate: no request passes through this mailbox.
             control: Mailbox::new(0),
             bell: Doorbell::new()?,
             idle: AtomicCell::new(None),
@@ -234,14 +240,14 @@ impl Dispatcher {
         });
         let state = DispatcherState::with_slots(scheduler, slots, disk.places(), patience);
         let (attached, outcome) = mpsc::sync_channel(1);
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let (thread, mut denied) = rt::spawn(&thread, move || {
             let result = disk.attach();
             let failed = result.is_err();
-            // The starter waits for it.
+            // The starter is waiting on the other end.
             let _ = attached.send(result);
             if !failed {
-                run::run(&theirs, state, disk);
+                run::run(&thread_shared, state, disk);
             }
         })?;
         let handle = DispatcherHandle(shared);
@@ -266,14 +272,14 @@ impl Dispatcher {
         ))
     }
 
-    /// The way to it.
+    /// A handle for submitters and the control plane.
     #[must_use]
     pub fn handle(&self) -> DispatcherHandle {
         self.handle.clone()
     }
 
-    /// Ends it: with `drain`, after everything queued has completed; otherwise what is queued fails with
-    /// [`IoError::Stopped`](crate::completion::IoError::Stopped). Returns when the thread has ended.
+    /// Stops the thread and waits for its end. With `drain`, all queued requests complete first; otherwise
+    /// they fail with [`IoError::Stopped`](crate::completion::IoError::Stopped).
     pub fn stop(mut self, drain: bool) {
         self.end(drain);
     }
@@ -281,7 +287,7 @@ impl Dispatcher {
     fn end(&mut self, drain: bool) {
         if let Some(thread) = self.thread.take() {
             self.handle.control(Control::Stop { drain });
-            // If it panicked everything has been answered all the same.
+            // Even if the thread panicked, all requests have been answered.
             let _ = thread.join();
         }
     }

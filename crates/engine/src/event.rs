@@ -1,9 +1,8 @@
 //! Waking a thread that sleeps in the kernel.
 //!
-//! An [`EventFd`] is a file descriptor that becomes readable when signalled, so one system call can
-//! wait for it together with I/O or a socket. A [`Doorbell`] adds the protocol that keeps the fast
-//! path free of system calls: a producer rings only if the consumer has said that it is about to
-//! sleep.
+//! An [`EventFd`] is a file descriptor that becomes readable when signalled, so one system call can wait for
+//! it together with I/O or a socket. A [`Doorbell`] adds a protocol that keeps the fast path free of system
+//! calls: a producer signals only if the consumer has announced that it is about to sleep.
 //!
 //! Deliberately absent: counting. Any number of signals before a wait is one signal.
 
@@ -17,7 +16,7 @@ use sched::units::Time;
 
 use crate::clock;
 
-/// What `preadv2` takes for a descriptor that has no positions.
+/// The offset for `preadv2` of a descriptor without positions.
 const NO_POSITION: u64 = u64::MAX;
 
 /// A signal that a thread can sleep on, alone or together with other descriptors.
@@ -30,26 +29,25 @@ impl EventFd {
     /// # Errors
     /// When the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        // Reads of it wait, but for those that say that they do not: see `drain`.
+        // The descriptor is blocking; `drain` asks for a non-blocking read.
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?))
     }
 
-    /// Signals the event; whoever waits or will wait returns.
+    /// Signals the event: current and future waits return.
     pub fn signal(&self) {
-        // The only failure of a write to an eventfd is a counter about to overflow, and then it
-        // is signalled already.
+        // A write to an eventfd fails only if the counter would overflow, and then it is signalled already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes the signal away; whether there was one.
+    /// Consumes the signal. Returns true if there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         let mut into = [IoSliceMut::new(&mut count)];
         rustix::io::preadv2(&self.0, &mut into, NO_POSITION, ReadWriteFlags::NOWAIT).is_ok()
     }
 
-    /// Sleeps until the event is signalled or `until` has come (`None`: for as long as it takes),
-    /// and takes the signal away. Returns whether there was one.
+    /// Sleeps until the event is signalled, at most until `until` (`None`: without limit), and consumes the
+    /// signal. Returns true if there was one.
     pub fn wait(&self, until: Option<Time>) -> bool {
         let Some(until) = until else {
             let mut count = [0u8; 8];
@@ -81,7 +79,7 @@ impl AsFd for EventFd {
     }
 }
 
-/// An event that costs a system call only when somebody sleeps.
+/// An event that costs a system call only if a thread sleeps.
 ///
 /// Consumer: [`arm`](Self::arm), look for work once more, sleep on [`event`](Self::event),
 /// [`disarm`](Self::disarm). Producer: publish the work, then [`ring`](Self::ring).
@@ -92,7 +90,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A doorbell that nobody listens to yet.
+    /// A doorbell without a waiting consumer.
     ///
     /// # Errors
     /// When the process has no descriptors left.
@@ -109,8 +107,8 @@ impl Doorbell {
         &self.event
     }
 
-    /// Announces that the consumer is about to sleep. It must look for work once more before it
-    /// does: what was published before this call rang nobody.
+    /// Announces that the consumer is about to sleep. It must look for work once more before it sleeps,
+    /// because work published before this call did not ring.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -121,7 +119,7 @@ impl Doorbell {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes the consumer if it sleeps or is about to. Returns whether that took a system call.
+    /// Wakes the consumer if it sleeps or is about to. Returns true if that took a system call.
     pub fn ring(&self) -> bool {
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
@@ -158,7 +156,7 @@ mod tests {
             assert!(waiting.0.wait(None));
             waiting.1.load(Ordering::Acquire)
         });
-        // Long enough for a wait that does not wait to be over; one that does is not hurried.
+        // Long enough for a broken wait to return early; a correct wait is not affected.
         let until = clock::now() + Nanos::from_millis(20);
         assert!(!EventFd::new().unwrap().wait(Some(until)));
         shared.1.store(1, Ordering::Release);
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ring_is_lost_between_two_threads() {
+    fn rings_between_two_threads_are_not_lost() {
         const ITEMS: u64 = 20_000;
         let shared = Arc::new((Doorbell::new().unwrap(), AtomicU64::new(0)));
         let producer = Arc::clone(&shared);

@@ -1,17 +1,16 @@
-//! Handing things to and from a thread that must not wait.
+//! Passing values between threads, some of which must not wait.
 //!
-//! A real-time thread that spins until an ordinary thread has done its next step may spin for as long
-//! as the kernel lets it: the ordinary thread cannot have the processor meanwhile. The usual bounded
-//! and segmented lock-free queues have such an instant, because a place in the queue is claimed in one
-//! step and filled in another. What is here has none: a step fails only because somebody else's whole
-//! operation took effect, so a thread that has lost its processor in the middle of an operation holds
-//! up nobody.
+//! A real-time thread that spins until an ordinary thread has done its next step may spin for as long as the
+//! kernel lets it, because the ordinary thread cannot get the processor. The usual bounded and segmented
+//! lock-free queues have such moments: a slot is claimed in one step and filled in another. The types here
+//! have none. A step fails only if another thread's whole operation took effect. So a thread that loses its
+//! processor within an operation delays no other thread.
 //!
-//! | type | what goes over | memory |
+//! | type | use | memory |
 //! |---|---|---|
-//! | [`IndexSet`] | numbers that are free, to whoever wants one | fixed |
-//! | [`IndexStack`] | numbers, from many threads to one that takes all there are | fixed |
-//! | [`Mailbox`] | values, from many threads to one that takes all there are | fixed, and an allocation for each value beyond |
+//! | [`IndexSet`] | free numbers, for any thread | fixed |
+//! | [`IndexStack`] | numbers, from many threads to one that takes all | fixed |
+//! | [`Mailbox`] | values, from many threads to one that takes all | fixed, and an allocation for each value beyond |
 
 mod index_set;
 mod index_stack;

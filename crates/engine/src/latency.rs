@@ -1,10 +1,10 @@
-//! A latency histogram that a disk's real-time thread can record into without a lock.
+//! A latency histogram that a disk's real-time thread can update without a lock.
 //!
-//! Buckets are linear within powers of two, 32 to each, so a value read back is at most 3.2 % above
-//! the one recorded; count, sum and maximum are exact.
+//! Buckets are linear within powers of two, 32 to each, so a percentile is at most 3.2 % above the recorded
+//! value. Count, sum and maximum are exact.
 //!
-//! Deliberately absent: exactness while [`Histogram::reset`] runs beside recorders. A value that
-//! comes at that moment may be counted in either window.
+//! Deliberately absent: exactness while [`Histogram::reset`] runs concurrently. A value recorded then may be
+//! counted in either window.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,13 +18,13 @@ const BUCKETS: usize = ((64 - SUB_BITS + 1) as usize) << SUB_BITS;
 /// A latency distribution.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Their mean.
     pub mean_ns: u64,
-    /// Half were no longer.
+    /// The median.
     pub p50_ns: u64,
-    /// 99 in 100 were no longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,

@@ -1,9 +1,9 @@
-//! Which panics a program survives.
+//! The panics that the process survives.
 //!
-//! A panic of a thread ends what others rely on: a disk's dispatcher, a worker, a lock's holder in the middle of a change.
-//! So a panic ends the program, in order, unless the code that is running has said beforehand that nothing but its own work
-//! is lost with it ([`survive`], [`surviving`]). The panic hook of the program asks [`is_survived`], on the thread that
-//! panics and before anything is unwound.
+//! A panic may end a thread that others rely on: a disk's dispatcher, a worker, the holder of a lock within a
+//! change. So a panic ends the process, in order, unless the running code has declared before that only its
+//! own work is lost ([`survive`], [`surviving`]). The process's panic hook calls [`is_survived`], on the
+//! panicking thread and before unwinding.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,57 +14,58 @@ thread_local! {
     static IS_SURVIVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the thread its mark back, also when it panics.
-struct Mark(bool);
+/// Restores the thread's mark when dropped, also by a panic.
+struct SurvivalMark(bool);
 
-impl Mark {
+impl SurvivalMark {
     fn set(is_survived: bool) -> Self {
         Self(IS_SURVIVED.replace(is_survived))
     }
 }
 
-impl Drop for Mark {
+impl Drop for SurvivalMark {
     fn drop(&mut self) {
         IS_SURVIVED.set(self.0);
     }
 }
 
-/// Does work whose panic nobody else notices: what it has changed is its own, or is as it was for whoever looks.
+/// Runs work whose panic affects nothing else: its changes are its own, or are consistent for others.
 ///
 /// # Errors
 /// When it panicked.
 pub fn survive<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        let _mark = Mark::set(true);
+        let _mark = SurvivalMark::set(true);
         work()
     }))
 }
 
-/// The same for a task, whose panic its runtime catches.
+/// Marks a task whose panic its runtime catches, as [`survive`] does.
 pub async fn surviving<F: Future>(task: F) -> F::Output {
     let mut task = pin!(task);
     std::future::poll_fn(move |context| -> Poll<F::Output> {
-        let _mark = Mark::set(true);
+        let _mark = SurvivalMark::set(true);
         task.as_mut().poll(context)
     })
     .await
 }
 
-/// Does work that others rely on, for whoever runs it: its panic is caught here, and ends the program all the same.
+/// Runs work that others rely on, on a borrowing thread. Its panic is caught here, but still ends the process.
 pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        let _mark = Mark::set(false);
+        let _mark = SurvivalMark::set(false);
         work()
     }))
 }
 
-/// Marks what follows, as long as it is held, as work that others rely on: a panic in it ends the program.
+/// Marks the following code, until the result is dropped, as work that others rely on: a panic in it ends the
+/// process.
 #[must_use]
 pub(crate) fn vital() -> impl Drop {
-    Mark::set(false)
+    SurvivalMark::set(false)
 }
 
-/// Whether a panic of this thread, just now, would be survived.
+/// True if a panic of this thread at this point would be survived.
 #[must_use]
 pub fn is_survived() -> bool {
     IS_SURVIVED.try_with(Cell::get).unwrap_or(false)
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_survived_where_that_was_said_and_nowhere_within() {
+    fn panic_is_survived_only_where_that_was_declared() {
         assert!(!is_survived());
         let seen = survive(|| {
             let within = shared(is_survived);

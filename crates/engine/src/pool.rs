@@ -1,19 +1,22 @@
-//! The pool: the disks that are served together, their volumes, and who may use how much of them.
+//! The pool: disks that are served together, their volumes, and the reservations on them.
 //!
-//! [`Pool`] is the control plane. It owns the metadata and the admission books, opens volumes and
-//! clients, and answers for what happened ([`Pool::status`]). No request of a client passes through
-//! it: those go from the [`Client`](crate::volume_io::Client) straight to the disks.
+//! [`Pool`] is the control plane. It owns the metadata and the admission books, opens volumes and clients,
+//! and reports ([`Pool::status`]). Requests do not pass through it: they go from the
+//! [`Client`](crate::volume_io::Client) straight to the disks.
+//!
+//! `control` has the entry points, among them those that make, grow, shrink, move and delete volumes; its
+//! header describes how a change reaches the disks. `open` and `start` make and open a pool, `close` ends it.
 
 mod check;
 mod close;
 pub(crate) mod control;
 mod learned;
 mod marks;
-mod notices;
 pub(crate) mod open;
 mod placement;
 mod proposal;
 mod start;
+mod warnings;
 
 pub use crate::dispatcher::Patience;
 pub use crate::state::error::PoolError;

@@ -1,15 +1,15 @@
 //! Real-time threads, as far as the host permits.
 //!
-//! A disk's thread must run when its disk completes or a release comes, whatever else the host does:
-//! SCHED_FIFO, memory that is never paged out, no timer slack, and no waiting for the very write-back
-//! that it is there to serve (PR_SET_IO_FLUSHER). Each of these may be refused, in a container or
-//! without root. A thread starts all the same, and says what it was refused in words for the operator.
+//! A disk's thread must run at completions and releases, whatever else the host does. It needs SCHED_FIFO,
+//! locked memory, no timer slack, and must not wait for the write-back that it serves (PR_SET_IO_FLUSHER).
+//! The host may deny each of these, in a container or without root. The thread starts nevertheless, and
+//! reports the denied resources in words for the operator.
 //!
-//! How late the host was even so is noted with each request, so that a report can tell the host's
-//! lateness from the scheduler's.
+//! The host's delays are recorded with each request, so that reports can tell the host's lateness from the
+//! scheduler's.
 //!
-//! Deliberately absent: SCHED_DEADLINE. It bounds a thread's use of the processor, which is not what
-//! is scarce here, and forbids choosing processors.
+//! Deliberately absent: SCHED_DEADLINE. It bounds a thread's use of the processor, which is not scarce here,
+//! and it does not permit affinity.
 
 use std::io;
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, Pid};
 
-/// How a thread asks to be run.
+/// Scheduling parameters of a thread.
 #[derive(Clone, Debug)]
 pub struct ThreadParams {
     /// Its name, for `ps`; the first 15 bytes are shown.
@@ -26,13 +26,13 @@ pub struct ThreadParams {
     pub fifo_priority: Option<u8>,
     /// The processors it may use; `None` for any.
     pub cpus: Option<Vec<usize>>,
-    /// Whether it is on the way of writes to disk and must not wait for them to get memory
+    /// It is part of the path of writes to disk, and must not wait for write-back to get memory
     /// (PR_SET_IO_FLUSHER).
     pub io_flusher: bool,
 }
 
 impl ThreadParams {
-    /// An ordinary thread that asks for nothing.
+    /// An ordinary thread without special parameters.
     #[must_use]
     pub fn ordinary(name: impl Into<String>) -> Self {
         Self {
@@ -54,16 +54,16 @@ impl ThreadParams {
     }
 }
 
-/// The priority of disks' threads: above every ordinary thread, below the kernel's own interrupt
-/// threads (50), without which no disk completes anything.
+/// The priority of disks' threads: above every ordinary thread, below the kernel's interrupt threads (50),
+/// which complete the disks' transfers.
 pub const DISPATCHER_FIFO_PRIORITY: u8 = 40;
 
-/// What was asked for and refused, in words for the operator; empty if nothing was.
+/// Resources that the host denied, in words for the operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Denied(pub Vec<String>);
 
 impl Denied {
-    /// Whether everything was permitted.
+    /// True if nothing was denied.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,7 +76,7 @@ impl Denied {
     }
 }
 
-/// Starts a thread. Returns once it runs, with what it was refused.
+/// Starts a thread. Returns once it runs, with the resources that it was denied.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -90,7 +90,7 @@ where
     let handle = std::thread::Builder::new()
         .name(params.name.clone())
         .spawn(move || {
-            // The parent waits for the report, so there is somebody to take it.
+            // The parent is waiting on the other end.
             let _ = report.send(apply(&wanted));
             drop(report);
             body()
@@ -152,7 +152,7 @@ fn set_fifo(priority: u8) -> io::Result<()> {
 #[allow(unsafe_code)]
 fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     const UNUSED: libc::c_ulong = 0;
-    // SAFETY: the options used here take one integer and touch no memory of ours.
+    // SAFETY: the options used here take one integer and access no memory of the process.
     let result = unsafe { libc::prctl(option, value, UNUSED, UNUSED, UNUSED) };
     if result == 0 {
         Ok(())
@@ -161,16 +161,16 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     }
 }
 
-/// Locks all memory of the process into RAM, what it has and what it will have, if it may have as much
-/// of that as it likes: with a limit, what it maps later would fail instead.
+/// Locks all current and future memory of the process into RAM, if there is no limit on locked memory: with a
+/// limit, later mappings would fail.
 #[must_use]
 pub fn lock_process_memory() -> Denied {
     use rustix::mm::MlockAllFlags;
     use rustix::process::{Resource, getrlimit};
     use rustix::thread::{CapabilitySet, capabilities};
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    // ONFAULT: pages are locked as they are touched, so that large reservations of address space
-    // (thread stacks, allocator arenas) do not turn into memory.
+    // ONFAULT: pages are locked when they are touched, so that large reservations of address space (thread
+    // stacks, allocator arenas) do not occupy memory.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     let result = if may || getrlimit(Resource::Memlock).current.is_none() {
         rustix::mm::mlockall(flags)

@@ -1,26 +1,27 @@
-//! The base layer of a pool: its disks, volumes, streams, clients and requests at run time, as values that the
-//! layers above act on. It imports none of them.
+//! Shared state of an open pool: disks, volumes, streams, clients and requests.
 //!
-//! | module | what it is |
+//! This is the bottom layer. The layers above act on these values; this layer imports none of them.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `pool::io` | what requests need of a pool: disks and memory |
-//! | `pool::core` | what everything else needs beside that: metadata, books, volumes |
-//! | `pool::admission` | what the disks have promised |
-//! | `pool::{keeper, committer}`, `worker` | what is to be done by threads of the pool |
-//! | `disk` | a disk, the way to it, and the thread on which the host makes its data durable |
-//! | `volume`, `op`, `client`, `round` | a volume, its requests in flight, who asked, and flushes |
-//! | `charge` | on whose account a request is served |
-//! | `stream` | a reservation and the evidence of what happened to it |
-//! | `request`, `options`, `error`, `refusal`, `warning` | what is said |
+//! | `pool::io` | the part of a pool that requests need: disks and memory |
+//! | `pool::core` | the rest of a pool: metadata, admission books, volumes |
+//! | `pool::admission` | one admission book per disk and the reservations in force |
+//! | `pool::{keeper, committer}`, `worker` | queues of the pool's background threads |
+//! | `disk` | a disk, the hand-over of requests to it, and its sync thread |
+//! | `volume`, `op`, `client`, `round` | a volume, its requests in flight, their submitter, and flush rounds |
+//! | `charge` | the reservation that pays for a request |
+//! | `stream` | a reservation and its statistics |
+//! | `request`, `options`, `error`, `refusal`, `warning` | parameters, results and messages |
 
 pub(crate) mod charge;
 pub(crate) mod client;
 pub(crate) mod disk;
 pub(crate) mod error;
-pub(crate) mod follow;
 pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod pool;
+pub(crate) mod predecessors;
 pub(crate) mod raw;
 pub(crate) mod refusal;
 pub(crate) mod request;

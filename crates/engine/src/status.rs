@@ -1,5 +1,4 @@
-//! What is promised and what happened, as plain values for people and programs. Times are in
-//! nanoseconds.
+//! Reports on the pool as plain values, for people and programs. Times are in nanoseconds.
 
 mod disks;
 pub(crate) mod health;
@@ -29,15 +28,15 @@ pub type VolumeStatus = volumes::VolumeInfo;
 /// One account of buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct MemoryStatus {
-    /// Whose.
+    /// Name of the client.
     pub client: String,
     /// Guaranteed bytes.
     pub fixed_bytes: u64,
     /// Bytes of the shared part that it holds.
     pub variable_bytes: u64,
-    /// Its buffers.
+    /// Number of its buffers.
     pub buffers: u64,
-    /// Bytes that it has been asked to give back and has not.
+    /// Bytes that it has been asked to give back and still holds.
     pub asked_back_bytes: u64,
 }
 
@@ -48,17 +47,17 @@ pub struct PoolStatus {
     pub name: String,
     /// Its scheduler.
     pub scheduler: String,
-    /// How long it has been open.
+    /// Time since it was opened.
     pub uptime_ns: u64,
-    /// How long ago the window for latencies began.
+    /// Time since the window for latencies began.
     pub window_ns: u64,
-    /// What is not as it should be.
+    /// Warnings for the operator.
     pub warnings: Vec<Warning>,
     /// Its extent size.
     pub extent_bytes: u64,
     /// Bytes in volumes.
     pub allocated_bytes: u64,
-    /// Bytes that volumes could have.
+    /// Bytes that are free for volumes.
     pub free_bytes: u64,
     /// Its metadata.
     pub metadata: MetadataStatus,
@@ -72,15 +71,15 @@ pub struct PoolStatus {
     pub volumes: Vec<VolumeStatus>,
     /// Flushes that wait for a disk that does not answer.
     pub waits: Vec<WaitStatus>,
-    /// Memory for buffers in all.
+    /// Size of the memory for buffers.
     pub memory_bytes: u64,
-    /// Who has it.
+    /// The accounts of that memory.
     pub memory: Vec<MemoryStatus>,
     /// Best-effort latency of all disks in the window.
     pub best_effort: Latency,
 }
 
-/// The pool as it is now.
+/// The current state of the pool.
 pub(crate) fn pool(core: &PoolCore) -> PoolStatus {
     let now = clock::now();
     let disks = (0..core.io.disks.len())

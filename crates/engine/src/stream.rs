@@ -1,9 +1,9 @@
-//! Reservations: bandwidth of a range of a volume, guaranteed.
+//! Streams: guaranteed bandwidth for a range of a volume.
 //!
-//! [`Pool::reserve`](crate::pool::Pool::reserve) turns a [`StreamSpec`] into tasks on the disks that
-//! its range lies on and admits them all or none. The [`Stream`] is then a client with buffers of its
-//! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it; with [`BlockWriter`] and
-//! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
+//! [`Pool::reserve`](crate::pool::Pool::reserve) turns a [`StreamSpec`] into tasks on the disks of its range
+//! and admits all of them or none. The [`Stream`] is then a client with buffers of its own, whose blocks have
+//! deadlines. [`Recorder`] and [`Player`] move a byte stream through it. With [`BlockWriter`] and
+//! [`BlockReader`] a caller with an event loop of its own fills and uses the blocks itself.
 
 mod blocks;
 mod buffers;

@@ -1,4 +1,4 @@
-//! What tests reach of this crate that nobody else may: with the feature `testing`.
+//! Access to private parts for tests, with the feature `testing`.
 
 mod watch;
 
@@ -6,16 +6,16 @@ pub use watch::Watch;
 
 use crate::handoff::Mailbox;
 
-/// The mailbox of a disk's thread, with so many places for letters.
-pub struct Letters(Mailbox<u64>);
+/// A mailbox like that of a disk's thread, with this number of places.
+pub struct MailboxProbe(Mailbox<u64>);
 
-impl Letters {
-    /// An empty one.
+impl MailboxProbe {
+    /// An empty mailbox.
     pub fn new(places: u32) -> Self {
         Self(Mailbox::new(places))
     }
 
-    /// Puts that many letters in and takes them out; whether they came in order.
+    /// Pushes `count` values and takes them. Returns true if they came in order.
     pub fn pass(&self, letters: u64) -> bool {
         (0..letters).for_each(|letter| self.0.push(letter));
         self.0.take_all().eq(0..letters)

@@ -1,22 +1,22 @@
 //! Block devices and files through `io_uring`.
 //!
-//! One ring per disk, made and used by the dispatcher's thread (single issuer, deferred task work),
-//! with the file and all buffer memory registered where the host permits. A transfer of one piece is
-//! a fixed read or write; of several, a vectored fixed one where the kernel has that (6.15), a plain
-//! vectored one otherwise. Waiting is one `io_uring_enter`, which submits what is queued and sleeps
-//! until a completion, the wake-up event (which the kernel reads for us), or the timeout.
+//! There is one ring per disk, made and used by the dispatcher's thread (single issuer, deferred task work).
+//! The file and all buffer memory are registered where the host permits. A transfer of one piece is a fixed
+//! read or write. A transfer of several pieces is a vectored fixed one if the kernel supports that (6.15),
+//! otherwise a plain vectored one. Waiting is one `io_uring_enter`, which submits queued transfers and sleeps
+//! until a completion, the wake-up event (which the kernel reads), or the timeout.
 //!
-//! Short transfers are resumed; a transfer past the end of a file that has shrunk is an error.
-//! Writes that must be durable carry RWF_DSYNC where the disk's durability is [`Durability::Fua`].
+//! Short transfers are resumed; a transfer past the end of a file that has shrunk is an error. Writes that
+//! must be durable carry RWF_DSYNC if the disk's durability is [`Durability::Fua`].
 //!
 //! # Files in memory
 //!
-//! tmpfs and ramfs do not support non-blocking attempts, so `io_uring` hands each transfer to a
-//! worker thread: two context switches for what is a copy of some kilobytes. Such files are read and
-//! written in [`Disk::submit`] itself (`preadv`, `pwritev`): the copy is all there is to wait for. The
-//! ring still serves to sleep. `docs/design/engine.md` has the measurement.
+//! tmpfs and ramfs do not support non-blocking attempts, so `io_uring` would hand each transfer to a worker
+//! thread: two context switches for a copy of some kilobytes. Such files are read and written in
+//! [`Disk::submit`] itself (`preadv`, `pwritev`). The ring is still used to sleep. `docs/design/engine.md`
+//! has the measurement.
 //!
-//! Deliberately absent: discard and flush, see [`crate::disk`]; polled I/O (it takes a processor).
+//! Deliberately absent: discard and flush, see [`crate::disk`]; polled I/O, which would occupy a processor.
 
 mod open;
 mod ring;
@@ -35,60 +35,59 @@ use crate::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
 use crate::event::EventFd;
 use crate::rt::Denied;
 
-use open::{Opened, Way};
+use open::{OpenDisk, TransferMode};
 use ring::{Ring, Transfer};
 
-/// The most pieces handed to the kernel at once (UIO_MAXIOV).
+/// The most I/O vectors of one system call (UIO_MAXIOV).
 const IOVECS_MAX: usize = 1024;
 
-/// Times that the kernel may ask to try a transfer again before that counts as an error.
+/// Number of retries that the kernel may ask for before a transfer fails.
 const RETRIES_MAX: u32 = 1000;
 
-/// How long closing waits for transfers under way, before their memory is given up for ever.
+/// Time that closing waits for transfers under way. After that their memory is leaked.
 const CLOSE_WITHIN: Nanos = Nanos::from_secs(5);
 
 /// A block device or a file.
 pub struct UringDisk {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDisk>,
     region: Region,
     ring: Option<Ring>,
-    /// By index, as the ring knows them. Never grows, so entries do not move.
-    places: Vec<Place>,
+    /// By the index that the ring knows a transfer by. Never grows, so entries do not move.
+    places: Vec<TransferState>,
     free: Vec<usize>,
-    /// Ended, and not yet told.
+    /// Completed transfers that have not been returned.
     ready: Vec<Done>,
 }
 
-/// Room for one transfer.
+/// The state of one transfer.
 #[derive(Default)]
-struct Place {
+struct TransferState {
     io: Option<DiskIo>,
-    /// Bytes moved so far.
+    /// Bytes transferred so far.
     moved: usize,
     retries: u32,
     iovecs: SmallVec<[libc::iovec; INLINE_IOVECS]>,
 }
 
-// SAFETY: the entries of `iovecs` point into the mapping, which the segments in `io` hold; they are
-// only ever handed to the kernel.
+// SAFETY: the entries of `iovecs` point into the mapping, which the segments in `io` pin; they are only
+// passed to the kernel.
 #[allow(unsafe_code)]
-unsafe impl Send for Place {}
+unsafe impl Send for TransferState {}
 
 impl UringDisk {
-    /// Opens a block device or file, which nobody else may have open as a disk, with room for
-    /// `places` (at least one) transfers at a time, whose segments come from `memory`.
+    /// Opens a block device or file exclusively, with room for `places` (at least one) transfers at a time,
+    /// whose segments come from `memory`.
     ///
     /// # Errors
-    /// When it cannot be opened, is in use, or has no sector.
+    /// When it cannot be opened, is in use, or is smaller than a sector.
     pub fn open(path: &Path, memory: &Memory, places: usize) -> io::Result<Self> {
         Self::open_as(path, memory, places, None)
     }
 
-    /// The same with writes made durable in the way that is `wanted`; `None` is the way that costs
-    /// least of those that the disk has.
+    /// As [`Self::open`], with the `wanted` durability; `None` chooses the cheapest one that the disk supports.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`io::ErrorKind::Unsupported`] when the disk has no such way.
+    /// As [`Self::open`], and [`io::ErrorKind::Unsupported`] when the disk does not support it.
     pub fn open_as(
         path: &Path,
         memory: &Memory,
@@ -100,22 +99,22 @@ impl UringDisk {
             opened: Arc::new(open::open(path, wanted)?),
             region: memory.region(),
             ring: None,
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..places).map(|_| TransferState::default()).collect(),
             free: (0..places).rev().collect(),
             ready: Vec::with_capacity(places),
         })
     }
 
-    /// Whether it is a block device, as against a file.
+    /// True for a block device, false for a file.
     #[must_use]
     pub fn is_device(&self) -> bool {
         self.opened.is_device
     }
 
-    /// Whether it is a file that lives in memory.
+    /// True for a file on a file system in memory.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        self.opened.way == Way::Inline
+        self.opened.mode == TransferMode::Inline
     }
 
     fn fits(&self, io: &DiskIo) -> bool {
@@ -138,7 +137,7 @@ impl UringDisk {
         let result =
             result.map_err(|error| failure(&io, error.raw_os_error().unwrap_or(libc::EIO)));
         let tag = io.tag;
-        // The memory is let go of before anybody can be told.
+        // The memory is released before the completion can be seen.
         drop(io);
         self.ready.push(Done {
             tag,
@@ -148,7 +147,7 @@ impl UringDisk {
         });
     }
 
-    /// Hands what is left of the transfer at `index` to the ring.
+    /// Passes the rest of the transfer at `index` to the ring.
     #[allow(unsafe_code)]
     fn push(&mut self, index: usize) {
         let place = &mut self.places[index];
@@ -165,13 +164,13 @@ impl UringDisk {
             iovecs: &place.iovecs,
             rw_flags: if durable { libc::RWF_DSYNC } else { 0 },
         };
-        // SAFETY: the entries point into memory that the segments in `place.io` hold, for filling or
-        // as a source as the direction demands; `place` does not move and neither is touched before
-        // the completion has been reaped (`settle`) or given up for (`drop`, which leaks them).
+        // SAFETY: the entries point into memory that the segments in `place.io` pin, for filling or as a
+        // source as the direction requires. `place` does not move, and neither is touched before the
+        // completion has been reaped (`settle`) or the disk is dropped, which leaks them.
         unsafe { ring.push(index as u64, &transfer) };
     }
 
-    /// Takes in what the ring has completed. True if the event was signalled.
+    /// Takes completions from the ring. True if the event was signalled.
     fn reap(&mut self) -> bool {
         let Some(ring) = &mut self.ring else {
             return false;
@@ -182,8 +181,8 @@ impl UringDisk {
         let woken = ring.reap(|index, result| {
             let index = index as usize;
             match places[index].settle(result) {
-                Settled::Again => again.push(index),
-                Settled::Ended { tag, result } => {
+                CallOutcome::Continue => again.push(index),
+                CallOutcome::Ended { tag, result } => {
                     free.push(index);
                     ready.push(Done {
                         tag,
@@ -205,17 +204,17 @@ impl UringDisk {
     }
 }
 
-enum Settled {
-    Again,
+enum CallOutcome {
+    Continue,
     Ended {
         tag: u64,
         result: Result<(), DiskError>,
     },
 }
 
-impl Place {
-    /// Takes in the result of a call for this transfer.
-    fn settle(&mut self, result: i32) -> Settled {
+impl TransferState {
+    /// Takes in the result of a system call for this transfer.
+    fn settle(&mut self, result: i32) -> CallOutcome {
         let io = self
             .io
             .as_ref()
@@ -224,26 +223,26 @@ impl Place {
             _ if result == -libc::EINTR || result == -libc::EAGAIN => {
                 self.retries += 1;
                 if self.retries <= RETRIES_MAX {
-                    return Settled::Again;
+                    return CallOutcome::Continue;
                 }
                 Some(-result)
             }
-            // The end of a file that was longer when it was opened.
+            // The end of a file that has shrunk since it was opened.
             0 => Some(libc::EIO),
             1.. => {
                 self.moved += result as usize;
                 if self.moved < io.segments.size() {
-                    return Settled::Again;
+                    return CallOutcome::Continue;
                 }
                 None
             }
             _ => Some(-result),
         };
-        let ended = Settled::Ended {
+        let ended = CallOutcome::Ended {
             tag: io.tag,
             result: failed.map_or(Ok(()), |errno| Err(failure(io, errno))),
         };
-        // Lets go of the memory before anybody is told.
+        // The memory is released before the completion can be seen.
         self.io = None;
         self.moved = 0;
         self.retries = 0;
@@ -290,7 +289,7 @@ impl Disk for UringDisk {
     fn attach(&mut self) -> io::Result<Denied> {
         let (ring, denied) = Ring::new(&self.opened.file, self.region.clone(), self.places.len())?;
         self.ring = Some(ring);
-        // A file in memory has nothing to register buffers for.
+        // A file in memory does not use registered buffers.
         Ok(if self.is_in_memory() {
             Denied::default()
         } else {
@@ -311,7 +310,7 @@ impl Disk for UringDisk {
         if self.ring.is_none() {
             return Err(DiskError::Gone { errno: libc::EBADF });
         }
-        if self.opened.way == Way::Inline {
+        if self.opened.mode == TransferMode::Inline {
             self.inline(io);
             return Ok(());
         }
@@ -326,7 +325,7 @@ impl Disk for UringDisk {
     }
 
     fn completes_at_once(&self) -> bool {
-        self.opened.way == Way::Inline
+        self.opened.mode == TransferMode::Inline
     }
 
     fn ready_at(&self) -> Option<Time> {
@@ -339,7 +338,7 @@ impl Disk for UringDisk {
         if self.ready.is_empty() {
             ring.enter(until, wake)?;
             self.reap();
-        } else if self.opened.way == Way::Ring {
+        } else if self.opened.mode == TransferMode::Ring {
             ring.poll()?;
             self.reap();
         }
@@ -348,7 +347,7 @@ impl Disk for UringDisk {
     }
 }
 
-impl HostSync for Opened {
+impl HostSync for OpenDisk {
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.file)?)
     }
@@ -372,7 +371,7 @@ impl Drop for UringDisk {
             }
         }
         if self.in_flight() > 0 {
-            // A device that never answers may still write to this memory: nobody else may have it.
+            // A device that never answers may still write to this memory, so it must not be reused.
             std::mem::forget(std::mem::take(&mut self.places));
         }
     }

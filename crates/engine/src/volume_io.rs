@@ -1,16 +1,16 @@
-//! The data path: volume requests in, physical requests out, completions back.
+//! The data path: volume requests in, disk requests out, completions back.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | `request` | what a client asks |
-//! | `volume`, `client`, `stream` | what clients hold: open volumes, themselves, open reservations |
-//! | `share` | disk time that best-effort clients have reserved |
-//! | `submit` | taking a request, or saying what is wrong with it |
-//! | `calls` | transfers that their client waits for |
-//! | `issue` | from a volume request to disk requests |
-//! | `after` | the order that a request keeps with earlier ones |
+//! | `request` | requests and reasons for refusing them |
+//! | `volume`, `client`, `stream` | handles of clients: open volumes, clients, open streams |
+//! | `share` | reserved disk time of best-effort clients |
+//! | `submit` | check and start of a request |
+//! | `calls` | blocking transfers |
+//! | `issue` | division of a volume request into disk requests |
+//! | `after` | the order of a request relative to earlier ones |
 //! | `rounds` | flushes and forced writes |
-//! | `jobs` | what follows a completion and must not be done on a disk's thread |
+//! | `jobs` | the worker's jobs: work that follows a completion and must not run on a disk's thread |
 
 mod after;
 mod calls;

@@ -1,11 +1,11 @@
-//! The pool's keeper: gives up reservations that are closed or whose time is over, on a thread that
-//! may wait for a disk's dispatcher.
+//! The pool's keeper: ends reservations that are closed or whose span is over, on a thread that may wait for a
+//! disk's dispatcher.
 
 use std::sync::Arc;
 
 use crate::clock;
 use crate::state::pool::core::PoolCore;
-use crate::state::pool::keeper::{Due, Keeper, Timer};
+use crate::state::pool::keeper::{Keeper, KeeperTask, Timer};
 use crate::state::stream::core::{StreamCore, last_deadline};
 
 impl Keeper {
@@ -15,8 +15,8 @@ impl Keeper {
         let keep = move || {
             while let Some(due) = pool.keeper.next() {
                 match due {
-                    Due::Close(stream) => give_up(&pool, &stream),
-                    Due::Timer(timer) => expire(&pool, &timer),
+                    KeeperTask::Close(stream) => release_reservation(&pool, &stream),
+                    KeeperTask::Timer(timer) => expire(&pool, &timer),
                 }
             }
         };
@@ -31,17 +31,17 @@ fn expire(pool: &PoolCore, timer: &Timer) {
                 end_span(pool, &stream);
             }
         }
-        Timer::Freed => {
+        Timer::ShareFreed => {
             let now = clock::now();
             let mut admission = pool.admission.lock();
             admission.prune(now);
-            admission.tell_delta_l(&pool.io.disks, now);
+            admission.publish_delta_l(&pool.io.disks, now);
         }
     }
 }
 
-/// The span of a stream is over: no more blocks are taken, and of those that are in the disks' queues only
-/// what is due by the last deadline that the books know of is served.
+/// Ends the span of a stream: no more blocks are accepted, and of the queued ones only those are served that are
+/// due by the last deadline known to the books.
 fn end_span(pool: &PoolCore, stream: &Arc<StreamCore>) {
     pool.keeper.begin_close(stream);
     let tasks = stream.tasks();
@@ -54,8 +54,8 @@ fn end_span(pool: &PoolCore, stream: &Arc<StreamCore>) {
     }
 }
 
-/// Takes a stream's tasks from the disks.
-fn give_up(pool: &PoolCore, stream: &StreamCore) {
+/// Removes a stream's tasks from the disks and the books.
+fn release_reservation(pool: &PoolCore, stream: &StreamCore) {
     if !stream.begin_leave() {
         return;
     }
@@ -63,13 +63,13 @@ fn give_up(pool: &PoolCore, stream: &StreamCore) {
     let mut free_from = now;
     let mut admission = pool.admission.lock();
     for task in stream.tasks() {
-        // A dispatcher that has stopped has no schedule to keep free.
+        // A stopped dispatcher has no schedule, so the share is free at once.
         let free = pool.io.disks[task.disk].leave(task.id).unwrap_or(now);
         admission.ended(task.disk, task.id, free);
         free_from = free_from.max(free);
     }
     admission.streams.remove(&stream.key);
-    admission.tell_delta_l(&pool.io.disks, clock::now());
+    admission.publish_delta_l(&pool.io.disks, clock::now());
     drop(admission);
     pool.keeper.forget_span(stream);
     pool.keeper.freed_at(free_from);

@@ -1,24 +1,31 @@
-//! Carrying out changes of the pool's metadata, and the committer's thread, which makes the changed bits and
-//! places of many volumes durable in one record.
+//! Carrying out changes of the pool's metadata, and the committer's thread.
+//!
+//! [`Meta::change`] is the way of every change of a volume (make, grow, shrink, delete): it plans a transaction
+//! with [`PoolState`], writes the transaction's steps to the disks, and installs the new maps. Moves plan their
+//! transaction themselves and use [`Meta::carry_out`]. If a step fails, [`Meta::fail_step`] cancels the
+//! transaction, freezes the metadata, or gives up; [`Meta::resume`] retries a frozen transaction.
+//!
+//! The committer makes changed bits and places of many volumes durable in one log record ([`Meta::settle`]).
 
 use std::sync::Arc;
 
 use sched::units::Sector;
 use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
-use super::raw::{Undone, Unperformed};
+use super::raw::{FailedStep, StepError};
 use crate::panics;
 use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
 use crate::state::pool::committer::Committer;
 use crate::state::pool::core::PoolCore;
+use crate::state::pool::frozen::Recovery;
 use crate::state::pool::meta::Meta;
 use crate::state::request::IoFailure;
 use crate::state::round::Round;
 use crate::volume_io::rounds;
 
 impl Meta {
-    /// Carries out a transaction and makes it take effect.
+    /// Writes a transaction to the disks and makes it take effect.
     ///
     /// # Errors
     /// When a step failed: nothing was changed, or the metadata is frozen.
@@ -47,23 +54,25 @@ impl Meta {
                 pool.meta_watch.resume();
                 Ok(committed)
             }
-            Err(Undone { at, why }) => Err(self.undone(pool, transaction, from + at, why)),
+            Err(FailedStep { at, error }) => {
+                Err(self.fail_step(pool, transaction, from + at, error))
+            }
         }
     }
 
-    /// The steps of a transaction from `at` on could not be carried out.
-    fn undone(
+    /// Handles the failure of the step `at` of a transaction.
+    fn fail_step(
         &mut self,
         pool: &PoolCore,
         transaction: Transaction,
         at: usize,
-        why: Unperformed,
+        error: StepError,
     ) -> PoolError {
-        let failure = match why {
-            Unperformed::Io(failure) => failure,
-            Unperformed::TakenOver { what, .. } => {
-                self.lose(pool, transaction);
-                return pool.lose(&what);
+        let failure = match error {
+            StepError::Io(failure) => failure,
+            StepError::TakenOver { what, .. } => {
+                self.abandon(pool, transaction);
+                return pool.mark_taken_over(&what);
             }
         };
         let is_write = |step: &Step| matches!(step, Step::Write { .. });
@@ -77,11 +86,11 @@ impl Meta {
         let is_lost = is_flush && matches!(failure, IoFailure::Disk { .. });
         let reason = failure.to_string();
         if is_lost {
-            self.lose(pool, transaction);
-            pool.meta_watch.freeze(&reason, false);
+            self.abandon(pool, transaction);
+            pool.meta_watch.freeze(&reason, Recovery::AfterRestart);
             return PoolError::MetadataFailed(reason);
         }
-        pool.meta_watch.freeze(&reason, true);
+        pool.meta_watch.freeze(&reason, Recovery::ByRetry);
         self.pending = Some((transaction, at));
         pool.committer.wake();
         PoolError::MetadataFrozen {
@@ -90,20 +99,22 @@ impl Meta {
         }
     }
 
-    /// A transaction is not carried out before the pool is opened anew, if at all: what it was to delete or to cut is
-    /// there until then.
-    fn lose(&mut self, pool: &PoolCore, transaction: Transaction) {
+    /// Abandons a transaction until the pool is reopened, if it takes effect at all. Volumes that it would delete or
+    /// shrink stay whole until then.
+    fn abandon(&mut self, pool: &PoolCore, transaction: Transaction) {
         self.state.fail(transaction);
         let volumes = pool.volumes.read();
-        volumes.values().for_each(|volume| volume.stays());
+        volumes
+            .values()
+            .for_each(|volume| volume.cancel_deletion_and_cut());
     }
 
-    /// Does again what could not be done, if there is such a thing.
+    /// Retries the pending transaction, if the metadata is frozen.
     ///
     /// # Errors
-    /// When the metadata stays frozen, or the disks are another server's.
-    pub(crate) fn go_on(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
-        pool.still_ours()?;
+    /// When the metadata stays frozen, or another server has the disks.
+    pub(crate) fn resume(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        pool.check_ownership()?;
         let Some(frozen) = pool.meta_watch.frozen() else {
             return Ok(());
         };
@@ -113,7 +124,7 @@ impl Meta {
                 .iter()
                 .all(|step| disk(step).answers())
         };
-        // A disk that has been given up may still hold the buffers of what it was asked.
+        // A disk that has been given up may still hold buffers of earlier requests.
         let Some((transaction, at)) = self.pending.take_if(|pending| answers(pending)) else {
             return Err(frozen.refusal());
         };
@@ -121,19 +132,21 @@ impl Meta {
         let expected = self.still_expected(&transaction, at);
         let done = match self.perform(pool, &expected) {
             Ok(()) => self.carry_out_from(pool, transaction, at).map(drop),
-            Err(Unperformed::Io(_)) => {
+            Err(StepError::Io(_)) => {
                 self.pending = Some((transaction, at));
                 return Err(frozen.refusal());
             }
-            Err(taken) => Err(self.undone(pool, transaction, at, taken)),
+            Err(taken) => Err(self.fail_step(pool, transaction, at, taken)),
         };
-        done.map_err(|_| match (pool.still_ours(), pool.meta_watch.frozen()) {
-            (Err(taken), _) => taken,
-            (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
-        })
+        done.map_err(
+            |_| match (pool.check_ownership(), pool.meta_watch.frozen()) {
+                (Err(taken), _) => taken,
+                (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
+            },
+        )
     }
 
-    /// What the disks hold, if they are still this server's, when a transaction stands before its step `at`.
+    /// The expected content of the disks before step `at` of a transaction, if they still belong to this server.
     fn still_expected(&self, transaction: &Transaction, at: usize) -> Vec<Step> {
         let steps = transaction.steps();
         let claims = |step: &Step| {
@@ -147,7 +160,7 @@ impl Meta {
         };
         match steps.iter().rposition(claims) {
             None => vec![self.state.expectation()],
-            // Its own superblocks may be there, or those before them, until it has looked.
+            // From the write of the superblocks until their check, either version may be on the disks.
             Some(last) => {
                 let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
                 let done = steps[..at].iter().skip(last).filter(is_expected);
@@ -156,16 +169,16 @@ impl Meta {
         }
     }
 
-    /// Plans a change and carries it out; a checkpoint follows when one is due.
+    /// Plans a change and carries it out, followed by a checkpoint if one is due.
     ///
     /// # Errors
-    /// Why it cannot be planned, or what failed.
+    /// When the change cannot be planned, or a step failed.
     pub(crate) fn change(
         &mut self,
         pool: &PoolCore,
         plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
     ) -> Result<Committed, PoolError> {
-        self.go_on(pool)?;
+        self.resume(pool)?;
         let _vital = panics::vital();
         let transaction = plan(&mut self.state).map_err(|error| self.refused(error))?;
         let committed = self.carry_out(pool, transaction)?;
@@ -173,9 +186,9 @@ impl Meta {
         Ok(committed)
     }
 
-    /// Writes a checkpoint if one is due. It says what is written on all disks, so there is none while the data
-    /// of one of them cannot be made durable. Earlier changes are durable even if it
-    /// fails; the next change meets the same failure.
+    /// Writes a checkpoint if one is due. A checkpoint records the written chunks of all disks, so none is made
+    /// while the data of a disk cannot be made durable. A failure is ignored: earlier changes are durable, and the
+    /// next change meets the same failure.
     fn checkpoint_if_due(&mut self, pool: &PoolCore) {
         let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
         if self.state.wants_checkpoint()
@@ -190,14 +203,14 @@ impl Meta {
         PoolError::from_plan(error, self.state.geometry().extent_bytes())
     }
 
-    /// Carries out steps of nobody's transaction.
-    pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
+    /// Performs steps that belong to no transaction.
+    pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), StepError> {
         let done = self.raw.perform(&pool.io.disks, steps);
-        done.map_err(|undone| undone.why)
+        done.map_err(|failed| failed.error)
     }
 
-    /// Writes a checkpoint, so that the next opening has nothing to roll forward, and a new generation,
-    /// so that a copy of a disk made before is known as one.
+    /// Writes a checkpoint, so that the next opening has nothing to replay, and a new generation, so that older
+    /// copies of a disk are recognised.
     ///
     /// # Errors
     /// When it could not be written.
@@ -205,16 +218,16 @@ impl Meta {
         self.change(pool, PoolState::stop).map(|_| ())
     }
 
-    /// Makes what changed in these volumes durable.
+    /// Makes changed bits and places of these volumes durable.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When they could not be written.
     pub(crate) fn settle(
         &mut self,
         pool: &PoolCore,
         volumes: &[VolumeId],
     ) -> Result<(), PoolError> {
-        self.go_on(pool)?;
+        self.resume(pool)?;
         let _vital = panics::vital();
         let planned = self.state.settle(volumes);
         if let Some(transaction) = planned.map_err(|error| self.refused(error))? {
@@ -230,11 +243,11 @@ impl Committer {
     pub(crate) fn start(&self, pool: &Arc<PoolCore>) {
         let pool = Arc::clone(pool);
         let body = move || {
-            let is_to_go_on = || {
+            let is_retry_due = || {
                 let frozen = pool.meta_watch.frozen();
-                frozen.is_some_and(|frozen| frozen.goes_on)
+                frozen.is_some_and(|frozen| frozen.recovery == Recovery::ByRetry)
             };
-            while let Some(rounds) = pool.committer.next(is_to_go_on, || go_on(&pool)) {
+            while let Some(rounds) = pool.committer.next(is_retry_due, || try_resume(&pool)) {
                 end(&pool, rounds);
                 pool.committer.done();
             }
@@ -243,23 +256,24 @@ impl Committer {
     }
 }
 
-/// Has frozen metadata go on, unless somebody is at it.
-fn go_on(pool: &PoolCore) {
+/// Retries frozen metadata, unless another thread holds its lock.
+fn try_resume(pool: &PoolCore) {
     if let Some(mut meta) = pool.meta.try_lock() {
-        // Whether it does is told to those who look.
-        let _: Result<(), PoolError> = meta.go_on(pool);
+        // The result is recorded in `meta_watch`.
+        let _: Result<(), PoolError> = meta.resume(pool);
     }
 }
 
-/// Makes what rounds wait for durable, and ends them.
+/// Commits the metadata of these rounds, and ends the rounds.
 fn end(pool: &PoolCore, rounds: Vec<Arc<Round>>) {
     let result = commit(pool, &rounds);
     let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
     for round in rounds {
-        // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
+        // The data of one round cannot be made durable, and nothing was changed. Commit each round alone, so that
+        // only that one fails.
         let alone = is_shared.then(|| commit(pool, std::slice::from_ref(&round)));
         let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
-        rounds::end(&round, ended.map_err(|error| not_settled(&round, error)));
+        rounds::end(&round, ended.map_err(|error| settle_failure(&round, error)));
     }
 }
 
@@ -278,17 +292,17 @@ fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
     meta.settle(pool, &volumes)
 }
 
-/// What the flushes of a round are told whose bits and places could not be made durable.
-fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
+/// The failure of a round whose bits and places could not be made durable.
+fn settle_failure(round: &Round, error: &PoolError) -> IoFailure {
     match error {
         PoolError::Io(failure) => {
-            round.not_durable(failure);
+            round.record_sync_failure(failure);
             failure.clone()
         }
         PoolError::MetadataFrozen { .. } => IoFailure::NotNow {
             reason: error.to_string(),
         },
-        // Nothing of it becomes durable before the pool is opened anew.
+        // Nothing of the volume becomes durable before the pool is reopened.
         error => {
             round.volume.poison(error);
             IoFailure::Poisoned {

@@ -1,18 +1,17 @@
 //! Moving a volume's extents while they are in use.
 //!
-//! For each extent that is not where it should be: reserve a place, copy what is written, copy again
-//! what was written meanwhile, and when nothing is left to copy and no write is under way, switch and
-//! commit ([`volume::Move`] has the steps). Copies are best effort that nobody waits for.
+//! For each extent outside of the wanted placement: reserve a place, copy the written chunks, copy again the
+//! chunks written meanwhile, and when nothing is left to copy and no write is under way, switch and commit
+//! ([`volume::Move`] has the steps). Copies are best effort of low urgency.
 //!
-//! A busy extent may never be found at rest. After [`PASSES_FREE`] passes writes of best effort are
-//! held back for the last pass; they wait for a few chunks to be copied. A stream's writes are never
-//! held back: an extent that a stream may write is switched only at an instant at which it is at
-//! rest, and a stream that goes on to the next extent leaves it so. Who admits a stream that writes
-//! ends what holds its writes back, and the pass goes on as one of the others.
+//! A busy extent may never be idle. After [`PASSES_FREE`] passes, best-effort writes are held back for the last
+//! pass; they wait until a few chunks have been copied. A stream's writes are never held back: an extent that a
+//! stream may write is switched only when it is idle, which it becomes when the stream proceeds to the next
+//! extent. Admission of a stream that writes ends the holding back, and the pass continues as an ordinary one.
 //!
-//! A reservation keeps its extents on their disk, in places where its blocks take no longer than it
-//! was admitted for. That is checked when the copy begins, to refuse early, and under the admission
-//! lock when the switch is made, so that a stream that comes in between has the last word.
+//! A reservation keeps its extents on their disk, in places where its blocks take no longer than it was admitted
+//! for. That is checked when the copy begins, to refuse early, and again under the admission lock at the switch,
+//! because a stream may have been admitted in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,14 +29,14 @@ use crate::state::pool::core::PoolCore;
 use crate::state::raw::RawIo;
 use crate::state::volume::VolumeCore;
 
-/// Passes over an extent in which no write is held back.
+/// Passes over an extent before best-effort writes are held back.
 const PASSES_FREE: u32 = 8;
 
-/// How long to wait between two looks whether reads of an extent's previous place have ended. They
-/// tell nobody: it would cost every read a look whether a move waits for it.
+/// Interval of checks if reads of an extent's previous place have ended. They do not signal their end, because
+/// that would cost every read a check.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Moves the extents of a volume that are not where `placement` wants them.
+/// Moves the extents of a volume that are outside of `placement`.
 pub(crate) fn run(
     pool: &Arc<PoolCore>,
     volume: &Arc<VolumeCore>,
@@ -51,7 +50,7 @@ pub(crate) fn run(
         if !progress(at) {
             return Err(PoolError::Stopped);
         }
-        // Growing and shrinking go on meanwhile.
+        // The volume may grow and shrink meanwhile.
         let Some(place) = volume.map().places().nth(index as usize) else {
             break;
         };
@@ -69,7 +68,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Whether an extent at `place` is where the placement wants it.
+/// True if an extent at `place` is within the placement.
 fn suits(pool: &PoolCore, placement: &Placement, place: Place) -> bool {
     let start = pool.io.geometry.sector_of(place);
     let end = start + pool.io.geometry.extent_sectors();
@@ -89,19 +88,19 @@ struct Mover<'a> {
     index: u32,
 }
 
-/// What came of an attempt to begin.
-enum Begin {
+/// The result of an attempt to begin.
+enum BeginResult {
     Begun(Move),
-    /// The volume has been cut, and the extent is no more.
+    /// The volume has shrunk, and the extent does not exist any more.
     Gone,
-    /// Reads are on their way to where the extent was before its last move.
+    /// Reads are under way at the extent's place before its last move.
     StillRead,
 }
 
-/// What came of an attempt to switch.
-enum Switch {
+/// The result of an attempt to switch.
+enum SwitchResult {
     Done,
-    /// Something is left to copy, or a write is under way.
+    /// Chunks are left to copy, or a write is under way.
     NotYet(Move),
 }
 
@@ -109,30 +108,30 @@ impl Mover<'_> {
     fn run(&self, placement: &Placement, go_on: &mut dyn FnMut() -> bool) -> Result<(), PoolError> {
         let moved = loop {
             match self.begin(placement)? {
-                Begin::Begun(moved) => break moved,
-                Begin::Gone => return Ok(()),
-                // Moved a moment ago: a read that began before that is still on its way.
-                Begin::StillRead if go_on() => std::thread::sleep(LOOK_AGAIN),
-                Begin::StillRead => return Err(PoolError::Stopped),
+                BeginResult::Begun(moved) => break moved,
+                BeginResult::Gone => return Ok(()),
+                // The extent has just been moved, and a read from before that is still under way.
+                BeginResult::StillRead if go_on() => std::thread::sleep(LOOK_AGAIN),
+                BeginResult::StillRead => return Err(PoolError::Stopped),
             }
         };
         let result = self.copy_and_switch(moved, go_on);
-        // Writes that were refused while the extent was frozen may go on.
+        // Writes that were parked while the extent was frozen may begin.
         self.volume.retry(&self.pool.worker);
         result
     }
 
     /// Reserves the new place.
-    fn begin(&self, placement: &Placement) -> Result<Begin, PoolError> {
+    fn begin(&self, placement: &Placement) -> Result<BeginResult, PoolError> {
         let mut meta = self.pool.meta.lock();
-        meta.go_on(self.pool)?;
-        // What is free here may be in use there if another server has opened the pool.
+        meta.resume(self.pool)?;
+        // If another server has opened the pool, places that are free here may be in use there.
         meta.verify(self.pool)?;
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
         let moved = match begun {
             Ok(moved) => moved,
-            Err(VolumeError::NoSuchExtent { .. }) => return Ok(Begin::Gone),
-            Err(VolumeError::StillRead { .. }) => return Ok(Begin::StillRead),
+            Err(VolumeError::NoSuchExtent { .. }) => return Ok(BeginResult::Gone),
+            Err(VolumeError::StillRead { .. }) => return Ok(BeginResult::StillRead),
             Err(error) => return Err(PoolError::from_plan(error, self.pool.io.extent_bytes())),
         };
         let allowed = self.allowed(&self.pool.admission.lock(), &moved);
@@ -140,10 +139,10 @@ impl Mover<'_> {
             meta.state.cancel_move(moved);
             return Err(error);
         }
-        Ok(Begin::Begun(moved))
+        Ok(BeginResult::Begun(moved))
     }
 
-    /// Whether the reservations that the extent is part of allow the move.
+    /// Checks that the reservations that include the extent allow the move.
     fn allowed(&self, admission: &Admission, moved: &Move) -> Result<(), PoolError> {
         let geometry = self.pool.io.geometry;
         let (source, target) = (moved.source(), moved.target());
@@ -168,8 +167,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Holds writes back, unless a stream may write to the extent, and waits until none is under way. A
-    /// stream that may is admitted under the same lock, and thaws it.
+    /// Holds back writes and waits until none is under way, unless a stream may write to the extent. A stream that is
+    /// admitted later, under the same lock, thaws the extent.
     fn hold(&self, moved: &Move) {
         let bytes = self.pool.io.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
@@ -199,7 +198,7 @@ impl Mover<'_> {
                 self.cancel(moved);
                 return Err(error);
             }
-            // The transaction asks again, for what has been written since. It could not be taken back.
+            // The transaction syncs again, for later writes. A failure there could not be rolled back.
             let ends = [moved.source(), moved.target()];
             let disks = ends.map(|place| &self.pool.io.disks[disk_index(place.disk)]);
             if let Err(failure) = sync_all(&disks) {
@@ -207,15 +206,15 @@ impl Mover<'_> {
                 return Err(failure.into());
             }
             match self.switch(moved)? {
-                Switch::Done => return Ok(()),
-                Switch::NotYet(back) => moved = back,
+                SwitchResult::Done => return Ok(()),
+                SwitchResult::NotYet(back) => moved = back,
             }
             self.volume.retry(&self.pool.worker);
         }
         Ok(())
     }
 
-    /// Copies what has to be copied now.
+    /// Copies the chunks that are due.
     fn pass(&self, moved: &mut Move, go_on: &mut dyn FnMut() -> bool) -> Result<(), PoolError> {
         let (from, to) = (
             disk_index(moved.source().disk),
@@ -231,10 +230,10 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Switches if the extent is at rest at this instant, and makes it durable.
-    fn switch(&self, moved: Move) -> Result<Switch, PoolError> {
+    /// Switches and commits if the extent is idle at this moment.
+    fn switch(&self, moved: Move) -> Result<SwitchResult, PoolError> {
         let mut meta = self.pool.meta.lock();
-        if let Err(frozen) = meta.go_on(self.pool) {
+        if let Err(frozen) = meta.resume(self.pool) {
             meta.state.cancel_move(moved);
             return Err(frozen);
         }
@@ -247,7 +246,7 @@ impl Mover<'_> {
         moved.freeze();
         if moved.writers() > 0 || moved.is_touched() {
             moved.thaw();
-            return Ok(Switch::NotYet(moved));
+            return Ok(SwitchResult::NotYet(moved));
         }
         let finished = meta.state.finish_move(moved);
         drop(admission);
@@ -255,11 +254,11 @@ impl Mover<'_> {
             Ok(transaction) => {
                 self.volume.retry(&self.pool.worker);
                 meta.carry_out(self.pool, transaction)?;
-                Ok(Switch::Done)
+                Ok(SwitchResult::Done)
             }
             Err((moved, VolumeError::MoveUnfinished(_))) => {
                 moved.thaw();
-                Ok(Switch::NotYet(moved))
+                Ok(SwitchResult::NotYet(moved))
             }
             Err((moved, error)) => {
                 meta.state.cancel_move(moved);

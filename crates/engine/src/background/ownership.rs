@@ -1,8 +1,8 @@
-//! What a server does that finds that the disks are another's: it writes nothing more.
+//! Reaction to another server that has taken over the disks: this server writes nothing more.
 
 use volume::Step;
 
-use super::raw::Unperformed;
+use super::raw::StepError;
 use crate::state::error::PoolError;
 use crate::state::pool::core::PoolCore;
 use crate::state::pool::meta::Meta;
@@ -10,16 +10,16 @@ use crate::state::warning::Warning;
 
 impl PoolCore {
     /// # Errors
-    /// The disks are another server's.
-    pub(crate) fn still_ours(&self) -> Result<(), PoolError> {
+    /// When another server has the disks.
+    pub(crate) fn check_ownership(&self) -> Result<(), PoolError> {
         match self.taken_over.get() {
             Some(what) => Err(PoolError::TakenOver(what.clone())),
             None => Ok(()),
         }
     }
 
-    /// The disks are another server's: no volume takes a change from now on.
-    pub(crate) fn lose(&self, what: &str) -> PoolError {
+    /// Records that another server has the disks, and poisons all volumes.
+    pub(crate) fn mark_taken_over(&self, what: &str) -> PoolError {
         let error = PoolError::TakenOver(what.to_owned());
         if self.taken_over.set(what.to_owned()).is_ok() {
             let what = error.to_string();
@@ -34,16 +34,16 @@ impl PoolCore {
 }
 
 impl Meta {
-    /// Looks whether the table's disk is still this server's.
+    /// Checks that the table's disk still belongs to this server.
     ///
     /// # Errors
-    /// It is another's, or cannot be read.
+    /// When it does not, or cannot be read.
     pub(crate) fn verify(&self, pool: &PoolCore) -> Result<(), PoolError> {
-        pool.still_ours()?;
+        pool.check_ownership()?;
         let steps: [Step; 1] = [self.state.expectation()];
         self.perform(pool, &steps).map_err(|failure| match failure {
-            Unperformed::Io(failure) => PoolError::Io(failure),
-            Unperformed::TakenOver { what, .. } => pool.lose(&what),
+            StepError::Io(failure) => PoolError::Io(failure),
+            StepError::TakenOver { what, .. } => pool.mark_taken_over(&what),
         })
     }
 }

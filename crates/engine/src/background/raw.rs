@@ -1,12 +1,12 @@
-//! The engine's own transfers: metadata, and the copies of moves. As best effort, with buffers of
-//! its own, by a thread that waits for them.
+//! The engine's own transfers: metadata, and the copies of moves. They are best effort, with buffers of their
+//! own, and block the calling thread.
 
 mod steps;
 
 use sched::request::{Class, Op as Direction, Order, Urgency};
 use sched::units::{SECTOR_BYTES, Sector, SectorCount};
 
-pub(crate) use steps::{Undone, Unperformed, sync_all};
+pub(crate) use steps::{FailedStep, StepError, sync_all};
 
 use crate::buffer::{Buffer, BufferError, Memory, MemoryError};
 use crate::completion::CompletionQueue;
@@ -16,20 +16,20 @@ use crate::state::error::{PoolError, host};
 use crate::state::raw::RawIo;
 use crate::state::request::IoFailure;
 
-/// The most bytes of one request. Longer transfers are several, so that little memory serves.
+/// The most bytes of a request. Longer transfers are divided, to limit memory.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Requests in flight at a time.
 const WINDOW: usize = 4;
 
-/// The most bytes of one request of a copy, the largest that there is memory for: a disk with platters goes to and fro
-/// once for each. It is served in pieces like any request of best effort, so others wait no longer for it.
+/// Bytes of a request of a copy, in order of preference as memory permits: a drive with platters seeks twice for
+/// each request. Like any best effort it is served in pieces, so it does not delay others for longer.
 const COPY_BYTES: [usize; 2] = [4 << 20, 2 << 20];
 
-/// The same where there is no more memory than other transfers take.
+/// Bytes of a request of a copy if memory is short: no more than other transfers use.
 const COPY_BYTES_LEAST: usize = PIECE_BYTES * WINDOW;
 
-/// Why the engine's own transfers could not be set up.
+/// The reason why resources for own transfers are not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RawError {
     #[error("memory for the pool's own transfers: {0}")]
@@ -38,7 +38,7 @@ pub(crate) enum RawError {
     Queue(#[from] std::io::Error),
 }
 
-/// Why the pool's own transfers could not be set up, in the pool's terms.
+/// Translates the failure to set up own transfers.
 pub(crate) fn raw_failure(error: RawError) -> PoolError {
     match error {
         RawError::Memory(error) => PoolError::Host {
@@ -49,7 +49,7 @@ pub(crate) fn raw_failure(error: RawError) -> PoolError {
     }
 }
 
-/// A stretch of a disk and what goes there.
+/// Data for a range of a disk.
 pub(crate) struct RawWrite<'a> {
     pub(crate) disk: usize,
     pub(crate) start: Sector,
@@ -57,7 +57,7 @@ pub(crate) struct RawWrite<'a> {
 }
 
 /// A request in flight.
-struct Flight {
+struct RequestInFlight {
     disk: usize,
     start: Sector,
     count: SectorCount,
@@ -75,7 +75,7 @@ impl RawIo {
         })
     }
 
-    /// For copies, one request at a time and as long as there is memory for it, that nobody waits for.
+    /// Resources for copies: one request at a time, as large as memory permits, of low urgency.
     pub(crate) fn for_copies(memory: &Memory, name: &str) -> Result<Self, RawError> {
         let mut sizes = COPY_BYTES.into_iter();
         let (account, piece_bytes) = loop {
@@ -95,23 +95,23 @@ impl RawIo {
         })
     }
 
-    /// Writes all, in any order, and waits.
+    /// Writes everything, in any order, and waits.
     pub(crate) fn write(
         &self,
         disks: &[DiskCore],
         writes: &[RawWrite<'_>],
     ) -> Result<(), IoFailure> {
-        let mut window = Window::new(self, disks);
+        let mut window = RequestWindow::new(self, disks);
         for write in writes {
             let mut at = write.start;
             for piece in write.data.chunks(self.piece_bytes) {
-                // Before the buffer: it may have to be one of those in flight.
+                // Before allocating: the only free buffer may be that of a request in flight.
                 window.make_room();
                 let mut buffer = self.buffer()?;
                 buffer
                     .with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))
                     .map_err(memory_failure)?;
-                let flight = Flight {
+                let flight = RequestInFlight {
                     disk: write.disk,
                     start: at,
                     count: SectorCount(piece.len() as u64 / SECTOR_BYTES),
@@ -146,8 +146,8 @@ impl RawIo {
         Ok(())
     }
 
-    /// Copies a stretch from one place to another, piece by piece, and waits. `go_on` is asked
-    /// before each piece; `Ok(false)` when it wanted no more.
+    /// Copies a range of sectors, piece by piece, and waits. Calls `go_on` before each piece; returns `Ok(false)` if
+    /// that returned false.
     pub(crate) fn copy(
         &self,
         disks: &[DiskCore],
@@ -172,8 +172,8 @@ impl RawIo {
         Ok(true)
     }
 
-    /// A buffer for a piece, of the one size that all have: whatever others hold, the account has room for
-    /// as many as may be in flight.
+    /// A buffer for one request. The account has a fixed part for as many as may be in flight, so this waits only for
+    /// requests of this caller.
     fn buffer(&self) -> Result<Buffer, IoFailure> {
         self.account
             .allocate_wait(self.piece_bytes, None)
@@ -189,28 +189,28 @@ impl RawIo {
         direction: Direction,
         buffer: Buffer,
     ) -> Result<Buffer, IoFailure> {
-        let flight = Flight {
+        let flight = RequestInFlight {
             disk,
             start,
             count,
             direction,
             buffer,
         };
-        let mut window = Window::new(self, disks);
+        let mut window = RequestWindow::new(self, disks);
         window.issue(flight)?;
         window.last()
     }
 }
 
 /// Requests of one caller in flight, at most [`WINDOW`].
-struct Window<'a> {
+struct RequestWindow<'a> {
     raw: &'a RawIo,
     disks: &'a [DiskCore],
-    flights: [Option<Flight>; WINDOW],
+    flights: [Option<RequestInFlight>; WINDOW],
     failure: Option<IoFailure>,
 }
 
-impl<'a> Window<'a> {
+impl<'a> RequestWindow<'a> {
     fn new(raw: &'a RawIo, disks: &'a [DiskCore]) -> Self {
         Self {
             raw,
@@ -220,7 +220,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Waits until one more can be in flight; which.
+    /// Waits until there is a free entry; returns its index.
     fn make_room(&mut self) -> usize {
         loop {
             if let Some(free) = self.flights.iter().position(Option::is_none) {
@@ -230,7 +230,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
+    fn issue(&mut self, flight: RequestInFlight) -> Result<(), IoFailure> {
         let free = self.make_room();
         if let Some(failure) = self.failure.take() {
             self.drain();
@@ -262,12 +262,12 @@ impl<'a> Window<'a> {
             target,
         };
         self.flights[free] = Some(flight);
-        // A request that is not taken is dropped and answers its target.
+        // A refused request is dropped, which answers its target.
         drop(disk.handle.submit(io));
         Ok(())
     }
 
-    /// Waits for one to be answered, and gives back its buffer if all is well.
+    /// Waits for one answer; returns its buffer if it succeeded.
     fn reap(&mut self) -> Option<Buffer> {
         let completion = self
             .raw
@@ -278,15 +278,14 @@ impl<'a> Window<'a> {
             .take()
             .expect("an answer is to a request in flight");
         let disk = &self.disks[flight.disk];
-        let is_write = flight.direction == Direction::Write;
         match completion.result {
             Ok(()) => {
-                disk.transferred(is_write, flight.count);
+                disk.transferred(flight.direction, flight.count);
                 Some(flight.buffer)
             }
             Err(error) => {
-                let (start, count) = (flight.start, flight.count);
-                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                let (direction, start, count) = (flight.direction, flight.start, flight.count);
+                let failure = disk.failure(direction, start, count, error, &completion.timing);
                 self.failure.get_or_insert(failure);
                 None
             }
@@ -315,7 +314,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The account's buffers are fixed, so it is never without, nor are they taken away.
+/// Cannot happen: the account's buffers are fixed, so they are always available and never revoked.
 const NO_MEMORY: IoFailure = IoFailure::Cancelled {
     reason: "the pool has no memory for its own transfers",
 };
@@ -341,7 +340,7 @@ mod tests {
         let disks = &volume.io().disks;
         let pool_memory = pool.memory();
         let raw = RawIo::new(pool_memory, "test", Urgency::Sync).unwrap();
-        // What is somebody's own nobody else has: nothing is left but for those who have some of their own.
+        // Reserves all memory, so that nothing is left but other accounts' fixed parts.
         let taken: Vec<_> = [PIECE_BYTES, BUFFER_ALIGN_BYTES]
             .into_iter()
             .flat_map(|size| {
@@ -350,7 +349,7 @@ mod tests {
             .collect();
         let data: Vec<u8> = (0..3 * MIB + 512).map(|byte| (byte % 251) as u8).collect();
         let mut back = vec![0; data.len()];
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             let (raw, data, back) = (&raw, &data, &mut back);
             scope.spawn(move || {
@@ -362,13 +361,13 @@ mod tests {
                 };
                 raw.write(disks, &[write]).unwrap();
                 raw.read(disks, 0, start, back).unwrap();
-                tell.send(()).unwrap();
+                sender.send(()).unwrap();
             });
-            let ended = told.recv_timeout(Duration::from_secs(30));
-            // Whatever it waits for, so that the test ends.
+            let ended = receiver.recv_timeout(Duration::from_secs(30));
+            // Released in any case, so that the test ends even if the thread waits for memory.
             assert!(!taken.is_empty());
             drop(taken);
-            ended.expect("it waits for nobody");
+            ended.expect("the transfers end");
         });
         assert!(back == data);
     }

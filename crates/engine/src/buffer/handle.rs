@@ -1,4 +1,4 @@
-//! What clients hold: accounts and buffers.
+//! Handles for clients: accounts and buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::slot::Use;
 use super::{AccountId, BufferError, Inner, Memory, MemoryError, Segments};
 use crate::event::EventFd;
 
-/// A client's claim on the memory. Clones are the same account; it is closed when the last of them
-/// and the last of its buffers are gone.
+/// A client's claim on memory. Clones refer to the same account. It is closed when the last clone and its
+/// last buffer are gone.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<AccountInner>);
 
@@ -26,21 +26,22 @@ struct AccountInner {
 }
 
 impl Memory {
-    /// Opens an account with `fixed` bytes that are its own until it is closed. They may lie in pieces:
-    /// for buffers that must be had see [`open_account_for`](Self::open_account_for). Waits, at most twice
-    /// the time to give back, while others make room for them.
+    /// Opens an account with a fixed part of `fixed` bytes, which it keeps until it is closed. The fixed part
+    /// may consist of several pieces; for buffers of a given size see
+    /// [`open_account_for`](Self::open_account_for). Waits at most twice the give-back time while others make
+    /// room.
     ///
     /// # Errors
-    /// When that much is not available, or was not given up in that time.
+    /// When that much is not available, or was not given back in that time.
     pub fn open_account(&self, name: &str, fixed: Bytes) -> Result<Account, MemoryError> {
         self.open(name, fixed, 1)
     }
 
-    /// As [`open_account`](Self::open_account), with a fixed part that has room for `count` buffers of
-    /// `size` bytes at a time, whatever else is in memory.
+    /// As [`open_account`](Self::open_account), with a fixed part that always has room for `count` buffers of
+    /// `size` bytes.
     ///
     /// # Errors
-    /// When that much is not available in pieces that large, or was not given up in that time.
+    /// When that much is not available in pieces of that size, or was not given back in that time.
     pub fn open_account_for(
         &self,
         name: &str,
@@ -67,12 +68,12 @@ impl Memory {
         )?;
         // From here on dropping the account closes it again.
         let account = Account::new(self.clone(), id, event);
-        // What is taken at the end of that time may still be in use by a transfer that nobody can
-        // hurry: whoever opens an account may be the one that has to end it.
+        // Revoked memory may still be in use by a transfer that cannot be hurried. The caller may be the one
+        // that has to end it, so this wait is bounded.
         let until = inner.clock.now() + inner.give_back_within + inner.give_back_within;
         while !ledger.is_ready(id) {
             if self.0.keeper.is_none() || inner.clock.now() >= until {
-                let error = ledger.why_not_ready(id);
+                let error = ledger.not_ready_reason(id);
                 drop(ledger);
                 return Err(error);
             }
@@ -92,23 +93,23 @@ impl Account {
         &self.0.memory.0.inner
     }
 
-    /// Its name for the machine.
+    /// Its id.
     #[must_use]
     pub fn id(&self) -> AccountId {
         self.0.id
     }
 
-    /// The memory it is an account of.
+    /// The memory that it belongs to.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
 
-    /// A buffer of `size` bytes, from the fixed part while that lasts and then from the variable
-    /// part. What is in it is unspecified, and never what another account left there.
+    /// Allocates a buffer of `size` bytes, from the fixed part if that has room, otherwise from the variable
+    /// part. Its content is unspecified, but never data of another account.
     ///
     /// # Errors
-    /// When there is none now, or never will be.
+    /// When none is available now, or never will be.
     pub fn allocate(&self, size: usize) -> Result<Buffer, MemoryError> {
         let count = pages_for(size)?;
         let inner = self.inner();
@@ -116,31 +117,31 @@ impl Account {
         inner.reap(&mut ledger);
         let mut attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
         if matches!(attempt, Err(Refusal::NotNow)) {
-            // From here on whatever ends is seen by the keeper; what ended before is seen here.
-            inner.hungry.store(true, Ordering::Relaxed);
+            // Buffers that end from here on are seen by the keeper; those that ended before are reaped here.
+            inner.is_awaited.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             inner.reap(&mut ledger);
             attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
         }
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
         drop(ledger);
         self.finish(size, attempt)
     }
 
-    /// As [`allocate`](Self::allocate), sleeping while there is none, until `until` (`None`: as long
-    /// as it takes).
+    /// As [`allocate`](Self::allocate), but sleeps until a buffer is available, at most until `until` (`None`:
+    /// without limit).
     ///
     /// # Errors
-    /// When there is none by then, or never will be.
+    /// When none is available by then, or never will be.
     pub fn allocate_wait(&self, size: usize, until: Option<Time>) -> Result<Buffer, MemoryError> {
         self.allocate_while(size, until, |_| true)
     }
 
-    /// As [`allocate_wait`](Self::allocate_wait) for whoever has `held` buffers of the account, sleeping
-    /// only while more of them are out, in whose place it can be.
+    /// As [`allocate_wait`](Self::allocate_wait), for a caller that holds `held` buffers of the account. Sleeps
+    /// only while the account has further buffers, which may come back.
     ///
     /// # Errors
-    /// When there is none and nothing of the account comes back.
+    /// When none is available and no buffer of the account can come back.
     pub(crate) fn allocate_own(&self, size: usize, held: u32) -> Result<Buffer, MemoryError> {
         self.allocate_while(size, None, |ledger| ledger.live(self.id()) > held)
     }
@@ -158,7 +159,7 @@ impl Account {
         let count = pages_for(size)?;
         let inner = self.inner();
         let mut ledger = inner.lock();
-        ledger.wait_for(inner.clock.now(), self.id(), count, true, &inner.slots);
+        ledger.begin_wait(inner.clock.now(), self.id(), count, &inner.slots);
         let attempt = loop {
             inner.reap(&mut ledger);
             let now = inner.clock.now();
@@ -169,8 +170,8 @@ impl Account {
             }
             ledger = inner.sleep(ledger, until);
         };
-        ledger.wait_for(inner.clock.now(), self.id(), count, false, &inner.slots);
-        inner.tell(&mut ledger);
+        ledger.end_wait(inner.clock.now(), self.id(), count, &inner.slots);
+        inner.wake_waiters(&mut ledger);
         drop(ledger);
         self.finish(size, attempt)
     }
@@ -178,7 +179,7 @@ impl Account {
     fn finish(
         &self,
         size: usize,
-        attempt: Result<super::ledger::Placed, Refusal>,
+        attempt: Result<super::ledger::Allocation, Refusal>,
     ) -> Result<Buffer, MemoryError> {
         let placed = attempt.map_err(|refusal| match refusal {
             Refusal::NotNow => MemoryError::NotNow,
@@ -195,22 +196,22 @@ impl Account {
         };
         if placed.foreign {
             buffer.size = placed.pages.len() * PAGE_BYTES;
-            // If it has been revoked already there is nothing to hide any more.
+            // If it has been revoked already, nobody can read it, so it need not be zeroed.
             let _ = buffer.with_mut(|bytes| bytes.fill(0));
             buffer.size = size;
         }
         Ok(buffer)
     }
 
-    /// How many bytes the account is asked to give back just now, by dropping buffers of its
-    /// variable part, and until when, before they are taken.
+    /// Bytes that the account is asked to give back by dropping variable buffers, and the time after which
+    /// they are revoked.
     #[must_use]
     pub fn asked_back(&self) -> Option<(Bytes, Time)> {
         self.inner().lock().owed(self.id())
     }
 
-    /// Signalled when the account is asked to give back, when that is over, and when there may be a
-    /// buffer for it after it was refused one.
+    /// Signalled when the account is asked to give back, when that request ends, and when an allocation that
+    /// was refused may succeed.
     #[must_use]
     pub fn event(&self) -> &EventFd {
         &self.0.event
@@ -230,45 +231,45 @@ impl Drop for AccountInner {
         let mut ledger = inner.lock();
         inner.reap(&mut ledger);
         ledger.close(inner.clock.now(), self.id, &inner.slots);
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
     }
 }
 
-/// A piece of memory of one account, contiguous and 4 KiB aligned. Given back when dropped.
+/// A contiguous piece of memory of one account, aligned to 4 KiB. Returned when dropped.
 ///
-/// Any number of readers, or one writer, or transfers: a `RefCell` that the kernel takes part in.
-/// What conflicts is refused, never undefined.
+/// It allows any number of readers, or one writer, or transfers, like a `RefCell` that includes the kernel.
+/// Conflicting uses are refused, never undefined.
 #[derive(Debug)]
 pub struct Buffer {
     account: Account,
     slot: u32,
-    /// Where it begins in the mapping.
+    /// Offset in the mapping.
     offset: usize,
     size: usize,
 }
 
 impl PartialEq for Buffer {
-    /// Whether they are the same memory.
+    /// True if they are the same memory.
     fn eq(&self, other: &Self) -> bool {
         self.slot == other.slot && Arc::ptr_eq(self.account.inner(), other.account.inner())
     }
 }
 
-/// A use of a buffer by the processor; ends when dropped, also by a panic.
-struct Guard<'a> {
+/// A use of a buffer by the processor. Ends when dropped, also by a panic.
+struct UseGuard<'a> {
     inner: &'a Inner,
     slot: u32,
     how: Use,
 }
 
-impl<'a> Guard<'a> {
+impl<'a> UseGuard<'a> {
     fn begin(inner: &'a Inner, slot: u32, how: Use) -> Result<Self, BufferError> {
         inner.slots[slot as usize].begin(how)?;
         Ok(Self { inner, slot, how })
     }
 }
 
-impl Drop for Guard<'_> {
+impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
         self.inner.end_use(self.slot, self.how);
     }
@@ -281,65 +282,65 @@ impl Buffer {
         self.size
     }
 
-    /// Whose it is.
+    /// The account that it belongs to.
     #[must_use]
     pub fn account(&self) -> AccountId {
         self.account.id()
     }
 
-    /// Whether it has been taken back.
+    /// True if it has been revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.account.inner().slots[self.slot as usize].is_revoked()
     }
 
-    /// Whether it has been taken back, or will be as soon as what was read into it has been used: the
-    /// thing to do is to drop it.
+    /// True if it has been revoked, or will be once the data read into it has been used. The holder should
+    /// drop it.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {
         self.account.inner().slots[self.slot as usize].is_wanted_back()
     }
 
-    /// Reads it.
+    /// Reads its content.
     ///
     /// # Errors
-    /// When it has been taken, or something is being transferred into it.
+    /// When it has been revoked, or a transfer into it is under way.
     #[allow(unsafe_code)]
     pub fn with<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> Result<R, BufferError> {
         let inner = self.account.inner();
-        let _guard = Guard::begin(inner, self.slot, Use::Read)?;
-        // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While
-        // the guard lives the slot lets nothing write them and does not let their pages go.
+        let _guard = UseGuard::begin(inner, self.slot, Use::Read)?;
+        // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While the guard
+        // lives, the slot excludes writes and keeps the pages allocated.
         let bytes = unsafe { std::slice::from_raw_parts(inner.mapping.at(self.offset), self.size) };
         Ok(reader(bytes))
     }
 
-    /// Writes it.
+    /// Writes its content.
     ///
     /// # Errors
-    /// When it has been taken, or a transfer is using it.
+    /// When it has been revoked, or a transfer uses it.
     #[allow(unsafe_code)]
     pub fn with_mut<R>(&mut self, writer: impl FnOnce(&mut [u8]) -> R) -> Result<R, BufferError> {
         let inner = self.account.inner();
-        let _guard = Guard::begin(inner, self.slot, Use::Exclusive)?;
-        // SAFETY: as in `with`, and while the guard lives the slot lets nobody else use the bytes.
+        let _guard = UseGuard::begin(inner, self.slot, Use::Exclusive)?;
+        // SAFETY: as in `with`; while the guard lives, the slot excludes all other uses of the bytes.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(inner.mapping.at(self.offset), self.size) };
         Ok(writer(bytes))
     }
 
-    /// Keeps it for the processor to write, until it is full: it is not taken away meanwhile, though it may be
+    /// Begins to fill it by the processor. It cannot be revoked before that ends, though it may be
     /// [wanted back](Self::is_wanted_back).
     ///
     /// # Errors
-    /// When it has been taken, something else is using it, or it has 4 GiB and more.
-    pub fn fill(self) -> Result<Filling, BufferError> {
+    /// When it has been revoked, another use is under way, or it has 4 GiB or more.
+    pub fn fill(self) -> Result<FillingBuffer, BufferError> {
         if u32::try_from(self.size).is_err() {
             return Err(BufferError::Range);
         }
         self.inner().slots[self.slot as usize].begin(Use::Exclusive)?;
-        Ok(Filling {
-            guard: Exclusive {
+        Ok(FillingBuffer {
+            guard: ExclusiveUse {
                 inner: Arc::clone(self.inner()),
                 slot: self.slot,
                 is_over: false,
@@ -348,11 +349,11 @@ impl Buffer {
         })
     }
 
-    /// A range of it, for a transfer in the direction of `op` (`Read`: from a disk or socket into the
-    /// buffer). The memory is held until the segments are dropped.
+    /// A range of it, for a transfer in the direction of `op` (`Read`: from a disk or socket into the buffer).
+    /// The memory stays pinned until the segments are dropped.
     ///
     /// # Errors
-    /// When it has been taken, the processor is using it, or the range is not within it.
+    /// When it has been revoked, the processor is using it, or the range is not within it.
     pub fn segments(&self, op: Op, range: Range<usize>) -> Result<Segments, BufferError> {
         let mut segments = Segments::empty(op);
         segments.push(self, range)?;
@@ -372,16 +373,16 @@ impl Buffer {
     }
 }
 
-/// The processor's exclusive use of a buffer, for as long as it takes to fill it.
+/// The processor's exclusive use of a buffer while it is being filled.
 #[derive(Debug)]
-struct Exclusive {
+struct ExclusiveUse {
     inner: Arc<Inner>,
     slot: u32,
-    /// It has become another use.
+    /// The use has been turned into another kind.
     is_over: bool,
 }
 
-impl Drop for Exclusive {
+impl Drop for ExclusiveUse {
     fn drop(&mut self) {
         if !self.is_over {
             self.inner.end_use(self.slot, Use::Exclusive);
@@ -389,29 +390,29 @@ impl Drop for Exclusive {
     }
 }
 
-/// A buffer that is being filled, as bytes. Its memory stays until this is dropped or what comes of it is.
+/// A buffer that is being filled by the processor. Its memory stays until this, or the result, is dropped.
 #[derive(Debug)]
-pub struct Filling {
-    /// Ends before the buffer does.
-    guard: Exclusive,
+pub struct FillingBuffer {
+    /// Declared first, so that the use ends before the buffer is dropped.
+    guard: ExclusiveUse,
     buffer: Buffer,
 }
 
-impl Filling {
-    /// Whether it has been taken back, or will be: the thing to do is to be done with it.
+impl FillingBuffer {
+    /// True if it has been revoked, or will be. The holder should finish soon.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {
         self.buffer.is_wanted_back()
     }
 
-    /// The buffer, of which nothing is to be written.
+    /// Ends filling without a transfer.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 
-    /// All of it, for a transfer out of it. What is in it can be had until the segments are dropped, whoever
-    /// wants it back.
+    /// Ends filling and begins a transfer of the whole content. The content stays until the segments are
+    /// dropped, even if the buffer is revoked.
     #[must_use]
     pub fn into_source(mut self) -> (Buffer, Segments) {
         self.guard.inner.slots[self.guard.slot as usize].turn_to_source();
@@ -421,23 +422,23 @@ impl Filling {
     }
 }
 
-impl std::ops::Deref for Filling {
+impl std::ops::Deref for FillingBuffer {
     type Target = [u8];
 
     #[allow(unsafe_code)]
     fn deref(&self) -> &[u8] {
         let at = self.guard.inner.mapping.at(self.buffer.offset);
         // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While the guard
-        // lives, as it does here, the slot lets nobody else use them and does not let their pages go.
+        // lives, as it does here, the slot excludes all other uses and keeps the pages allocated.
         unsafe { std::slice::from_raw_parts(at, self.buffer.size) }
     }
 }
 
-impl std::ops::DerefMut for Filling {
+impl std::ops::DerefMut for FillingBuffer {
     #[allow(unsafe_code)]
     fn deref_mut(&mut self) -> &mut [u8] {
         let at = self.guard.inner.mapping.at(self.buffer.offset);
-        // SAFETY: as in `deref`, and this is borrowed exclusively.
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(at, self.buffer.size) }
     }
 }
@@ -448,6 +449,6 @@ impl Drop for Buffer {
         let mut ledger = inner.lock();
         inner.reap(&mut ledger);
         ledger.drop_handle(inner.clock.now(), self.slot, &inner.slots);
-        inner.tell(&mut ledger);
+        inner.wake_waiters(&mut ledger);
     }
 }

@@ -1,20 +1,20 @@
 //! Free pages, as holes in the mapping.
 //!
-//! What is guaranteed for long is taken from the low end, what comes and goes from the high end, so
-//! that the second does not fragment what the first will need in one piece. There are as many holes
-//! as there are gaps between buffers, tens to hundreds; a sorted list of them beats any tree.
+//! Long-lived memory is taken from the low end and short-lived memory from the high end, so that the latter
+//! does not fragment the former. There are as many holes as gaps between buffers, tens to hundreds; at that
+//! size a sorted list is faster than a tree.
 
 use std::ops::Range;
 
 /// Free pages of the mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Holes {
-    /// Sorted, not empty, not touching each other.
+    /// Sorted, not empty, not adjacent.
     free: Vec<Range<u32>>,
 }
 
 impl Holes {
-    /// All of `pages` is free.
+    /// All of `pages` are free.
     pub(crate) fn new(pages: Range<u32>) -> Self {
         let mut free = Vec::with_capacity(1024);
         if !pages.is_empty() {
@@ -23,7 +23,7 @@ impl Holes {
         Self { free }
     }
 
-    /// Takes `count` pages in one piece from as low as possible.
+    /// Takes `count` contiguous pages from as low as possible.
     pub(crate) fn take_low(&mut self, count: u32) -> Option<Range<u32>> {
         let at = self
             .free
@@ -35,7 +35,7 @@ impl Holes {
         Some(start..start + count)
     }
 
-    /// Takes `count` pages in one piece from as high as possible.
+    /// Takes `count` contiguous pages from as high as possible.
     pub(crate) fn take_high(&mut self, count: u32) -> Option<Range<u32>> {
         let at = self
             .free
@@ -47,20 +47,20 @@ impl Holes {
         Some(end - count..end)
     }
 
-    /// Takes up to `count` pages in one piece: as large a multiple of `unit` pages as there is a hole for.
+    /// Takes up to `count` contiguous pages: the largest multiple of `unit` pages that fits into a hole.
     pub(crate) fn take_units(&mut self, count: u32, unit: u32) -> Option<Range<u32>> {
         let largest = self.free.iter().map(ExactSizeIterator::len).max()?;
         let units = count.min(largest as u32) / unit;
         (units > 0).then(|| self.take_low(units * unit)).flatten()
     }
 
-    /// How many pages there are in pieces that are multiples of `unit` pages.
+    /// The sum over all holes of their sizes rounded down to multiples of `unit` pages.
     pub(crate) fn total_in_units(&self, unit: u32) -> u32 {
         let whole = |hole: &Range<u32>| hole.len() as u32 / unit * unit;
         self.free.iter().map(whole).sum()
     }
 
-    /// Gives pages back.
+    /// Returns pages.
     pub(crate) fn give(&mut self, pages: Range<u32>) {
         let at = self.free.partition_point(|hole| hole.start < pages.start);
         let joins_before = at > 0 && self.free[at - 1].end == pages.start;
@@ -87,7 +87,7 @@ impl Holes {
         }
     }
 
-    /// All free pages together.
+    /// The number of free pages.
     pub(crate) fn total(&self) -> u32 {
         self.free.iter().map(|hole| hole.len() as u32).sum()
     }
@@ -120,7 +120,7 @@ mod tests {
         #![proptest_config(testkit::cases(256))]
 
         #[test]
-        fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {
+        fn holes_agree_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {
             const PAGES: u32 = 100;
             let mut holes = Holes::new(0..PAGES);
             let mut used = [false; PAGES as usize];

@@ -1,23 +1,25 @@
-//! Whose memory is whose: pages, slots and accounts under one lock.
+//! The owner of every page: pages, slots and accounts under one lock.
 //!
-//! How much an account may have is decided by [`sched::memory::MemoryShares`]; this carries the
-//! decisions out on pages. A buffer that its holder drops while a transfer uses it is the account's
-//! until the transfer ends: data that a client does not take from its socket is not free. Only
-//! memory that is taken by force counts as free for the policy at once, while its pages return when
-//! the last transfer has ended. A grant that finds no pages yet waits for them, and whoever has
-//! them is told that it is late. A buffer that a disk is still reading into is *spared*, and so is one
-//! whose data nobody has used yet: its holder can have the data until half the time to give back after
-//! the transfer, and a client that asked in good time for what a disk took long to read is not refused
-//! it. Nothing more can be read into such a buffer, so that nobody keeps it that way.
+//! [`sched::memory::MemoryShares`] decides how much an account may have; this module carries the decisions
+//! out on pages.
 //!
-//! | the account's | is |
+//! * A buffer dropped during a transfer counts as the account's until the transfer ends. Data that a client
+//!   does not take from its socket is therefore not free.
+//! * Revoked memory counts as free for the policy at once, but its pages return only when the last transfer
+//!   has ended. A grant that finds no pages waits for them, and their holder is told that it is late.
+//! * A buffer that is revoked while a disk reads into it, or before its data has been used, gets a
+//!   *reprieve*: the holder can use the data until half the give-back time after the transfer. So a client
+//!   that submitted its read in time still gets the data if the disk was slow. Nothing more can be read into
+//!   such a buffer, so it cannot be kept that way.
+//!
+//! | field of an account | meaning |
 //! |---|---|
-//! | `fixed` | pages set aside for it; its fixed buffers lie there and nowhere else |
-//! | `granted` | variable pages the policy says it holds |
+//! | `fixed` | pages set aside for it; its fixed buffers lie only there |
+//! | `granted` | variable pages that the policy grants it |
 //! | `used` | of these, pages in buffers that it has or that transfers still use |
-//! | `pinned` | pages taken from it that transfers still use, or that are spared |
-//! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
-//! | `lacks_slot` | it was refused a buffer although there were pages for it |
+//! | `pinned` | revoked pages that transfers still use, or that have a reprieve |
+//! | `waiting`, `missed` | variable pages that threads wait for, or that were refused last |
+//! | `lacks_slot` | it was refused a buffer for lack of a slot, although there were pages |
 
 mod pages;
 mod policy;
@@ -35,18 +37,18 @@ use super::mapping::PAGE_BYTES;
 use super::slot::Slot;
 use super::{AccountId, MemoryError, MemoryUsage};
 use crate::event::EventFd;
-use record::{Entry, Part, Record};
+use record::{AccountPart, AccountRecord, BufferRecord};
 
-/// Pages that have just become a buffer.
+/// Pages that have become a buffer.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Allocation {
     pub(crate) slot: u32,
     pub(crate) pages: Range<u32>,
-    /// Whether another account's data is in them.
+    /// True if they contain another account's data.
     pub(crate) foreign: bool,
 }
 
-/// What an attempt to allocate came to.
+/// The reason why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     NotNow,
@@ -58,46 +60,46 @@ pub(crate) struct Ledger {
     shares: MemoryShares,
     holes: Holes,
     page_count: u32,
-    /// Who last had each page; account ids begin at 1.
+    /// The last owner of each page; account ids begin at 1.
     owners: Vec<u32>,
-    entries: Vec<Entry>,
+    entries: Vec<BufferRecord>,
     vacant: Vec<u32>,
-    accounts: HashMap<AccountId, Record>,
+    accounts: HashMap<AccountId, AccountRecord>,
     next_account: u32,
-    /// Since last asked: whether somebody who waits may be served now.
-    news: bool,
-    /// Since last asked: whether somebody has been asked to give back, by when.
+    /// Since the last call of `take_wakeup`: a waiting thread may be served now.
+    may_serve_waiters: bool,
+    /// Since the last call of `take_new_deadline`: an account was asked to give back, with a new deadline.
     new_deadline: bool,
-    /// Whether an account may have been refused memory that it still lacks.
+    /// True if an account may have been refused memory that it still lacks.
     any_missed: bool,
-    /// Whether an account may have been refused a buffer because there were as many as there can be.
+    /// True if an account may have been refused a buffer for lack of a slot.
     any_lacks_slot: bool,
-    /// Entries that are spared, among others that were.
-    spared: Vec<u32>,
-    /// How long a buffer is spared after the transfer that fills it.
-    respite: Nanos,
+    /// Entries with a reprieve; some of them may have lost it.
+    reprieved: Vec<u32>,
+    /// Duration of a reprieve after the transfer that fills the buffer.
+    reprieve_duration: Nanos,
 }
 
 fn bytes_of(pages: u32) -> Bytes {
     Bytes(u64::from(pages) * PAGE_BYTES as u64)
 }
 
-/// Whole pages in `bytes`, which the policy deals in multiples of.
+/// Pages in `bytes`, rounded up; the policy uses multiples of a page.
 fn pages_of(bytes: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(PAGE_BYTES as u64)).unwrap_or(u32::MAX)
 }
 
 impl Ledger {
     pub(crate) fn new(page_count: u32, slot_count: u32, reserve: Bytes, grace: Nanos) -> Self {
-        let vacant_entry = Entry {
+        let vacant_entry = BufferRecord {
             pages: 0..0,
             account: AccountId(0),
-            part: Part::Fixed,
+            part: AccountPart::Fixed,
             vacant: true,
             dropped: false,
             revoked: false,
             pinned: false,
-            spared: None,
+            reprieve: None,
             returned: true,
         };
         Self {
@@ -109,17 +111,17 @@ impl Ledger {
             vacant: (0..slot_count).rev().collect(),
             accounts: HashMap::new(),
             next_account: 1,
-            news: false,
+            may_serve_waiters: false,
             new_deadline: false,
             any_missed: false,
             any_lacks_slot: false,
-            spared: Vec::new(),
-            respite: Nanos(grace.0 / 2),
+            reprieved: Vec::new(),
+            reprieve_duration: Nanos(grace.0 / 2),
         }
     }
 
-    /// Opens an account; its fixed part may come later, see [`Ledger::is_ready`]. It is a multiple of
-    /// `unit` pages, and so are its pieces.
+    /// Opens an account. Its fixed part may arrive later, see [`Ledger::is_ready`]. The fixed part and each of
+    /// its pieces are multiples of `unit` pages.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -140,7 +142,7 @@ impl Ledger {
                 other => MemoryError::Policy(other.to_string()),
             })?;
         self.next_account += 1;
-        let record = Record {
+        let record = AccountRecord {
             name: name.to_owned(),
             event,
             fixed: Holes::new(0..0),
@@ -154,7 +156,7 @@ impl Ledger {
             waiting: 0,
             missed: 0,
             lacks_slot: false,
-            asked: VecDeque::new(),
+            to_give_back: VecDeque::new(),
             pinned: 0,
             taken_at: Time::ZERO,
             live: 0,
@@ -165,17 +167,17 @@ impl Ledger {
         Ok(id)
     }
 
-    /// Whether the fixed part of an account is there.
+    /// True if the fixed part of an account is allocated.
     pub(crate) fn is_ready(&self, id: AccountId) -> bool {
         self.accounts
             .get(&id)
             .is_some_and(|record| record.fixed_granted && record.fixed_missing == 0)
     }
 
-    /// Why the fixed part of an account is not there yet.
-    pub(crate) fn why_not_ready(&self, id: AccountId) -> MemoryError {
+    /// The reason why the fixed part of an account is not allocated yet.
+    pub(crate) fn not_ready_reason(&self, id: AccountId) -> MemoryError {
         match self.accounts.get(&id) {
-            // Nobody is asked to give back on its account: only what lies between is in its way.
+            // Enough pages are free, so nobody is asked to give back; they are only too fragmented.
             Some(record)
                 if record.fixed_missing > 0 && self.holes.total() >= record.fixed_missing =>
             {
@@ -188,25 +190,25 @@ impl Ledger {
         }
     }
 
-    /// How many buffers of an account have not come back.
+    /// Number of buffers of an account whose pages have not come back.
     pub(crate) fn live(&self, id: AccountId) -> u32 {
         self.accounts.get(&id).map_or(0, |record| record.live)
     }
 
-    /// Closes an account. Nobody can allocate from it any more; transfers may still use its buffers.
+    /// Closes an account for allocations; transfers may still use its buffers.
     pub(crate) fn close(&mut self, now: Time, id: AccountId, slots: &[Slot]) {
         if let Some(record) = self.accounts.get_mut(&id) {
             record.closed = true;
-            // The account is known to the policy: it joined when it was opened.
+            // The policy knows the account since it was opened, so this cannot fail.
             let left = self.shares.leave(now, client(id));
             debug_assert!(left.is_ok(), "{left:?}");
         }
         self.forget_if_over(id);
         self.settle(now, slots);
-        self.tell_who_lacks_pages();
+        self.wake_accounts_lacking_pages();
     }
 
-    /// The holder of a buffer lets go of it.
+    /// The holder of a buffer drops it.
     pub(crate) fn drop_handle(&mut self, now: Time, index: u32, slots: &[Slot]) {
         let hand_back = slots[index as usize].drop_handle();
         self.entries[index as usize].dropped = true;
@@ -219,7 +221,7 @@ impl Ledger {
         self.settle(now, slots);
     }
 
-    /// The last transfer of a dropped or revoked buffer has ended. To be settled afterwards.
+    /// The last transfer of a dropped or revoked buffer has ended. The caller has to call `settle` afterwards.
     pub(crate) fn reap(&mut self, now: Time, index: u32, slots: &[Slot]) {
         self.hand_back(now, index);
         if self.entries[index as usize].dropped {
@@ -231,11 +233,11 @@ impl Ledger {
         let entry = &mut self.entries[index as usize];
         debug_assert!(!entry.returned && !entry.vacant, "pages handed back twice");
         entry.returned = true;
-        self.news = true;
-        entry.spared = None;
+        self.may_serve_waiters = true;
+        entry.reprieve = None;
         let was_pinned = std::mem::take(&mut entry.pinned);
-        // What was taken is not the account's any more.
-        let is_theirs = entry.part == Part::Variable && !entry.revoked;
+        // Revoked pages do not belong to the account any more.
+        let is_theirs = entry.part == AccountPart::Variable && !entry.revoked;
         let (id, part, pages) = (entry.account, entry.part, entry.pages.clone());
         let count = pages.len() as u32;
         self.put_pages(id, part, pages);
@@ -247,9 +249,9 @@ impl Ledger {
             if is_theirs {
                 record.used -= count;
             }
-            record.tell_starved();
+            record.wake_refused();
             if was_pinned && record.pinned == 0 {
-                // Nothing is asked of it any more on their account.
+                // The request for these pages has ended.
                 record.event.signal();
             }
         }
@@ -257,11 +259,11 @@ impl Ledger {
             self.give_back(now, id, count);
         }
         self.forget_if_over(id);
-        self.tell_who_lacks_pages();
+        self.wake_accounts_lacking_pages();
     }
 
-    /// Wakes those who may have as much as they were refused, but for whom there were no pages.
-    fn tell_who_lacks_pages(&mut self) {
+    /// Wakes accounts whose refused allocation is covered by their grant, but for which pages were missing.
+    fn wake_accounts_lacking_pages(&mut self) {
         if !self.any_missed {
             return;
         }
@@ -272,7 +274,7 @@ impl Ledger {
             .filter(|record| record.missed > 0)
         {
             if record.used + record.missed <= record.granted {
-                // Once: who still wants it is refused again, and who does not is left in peace.
+                // Only once: an account that still needs memory is refused again, and others are not woken again.
                 record.missed = 0;
                 record.event.signal();
             } else {
@@ -288,7 +290,7 @@ impl Ledger {
         if !std::mem::take(&mut self.any_lacks_slot) {
             return;
         }
-        self.news = true;
+        self.may_serve_waiters = true;
         for record in self.accounts.values_mut() {
             if std::mem::take(&mut record.lacks_slot) {
                 record.event.signal();
@@ -296,7 +298,7 @@ impl Ledger {
         }
     }
 
-    /// Gives variable memory of the account that no buffer uses back to the policy.
+    /// Returns granted but unused variable memory of the account to the policy.
     fn give_back(&mut self, now: Time, id: AccountId, count: u32) {
         let Some(record) = self.accounts.get_mut(&id).filter(|record| !record.closed) else {
             return;
@@ -309,7 +311,7 @@ impl Ledger {
         let was_asked = record.owed() > 0;
         record.settle_asked(count);
         if was_asked && record.owed() == 0 {
-            // The holder may have looked before what it let go of came back.
+            // The holder may have checked before the memory that it dropped came back.
             record.event.signal();
         }
         let given = self.shares.give_back(now, client(id), bytes_of(count));
@@ -326,32 +328,36 @@ impl Ledger {
             for region in record.regions {
                 self.holes.give(region);
             }
-            self.news = true;
+            self.may_serve_waiters = true;
         }
     }
 
-    /// Whether somebody who waits may be served now, since this was last asked.
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    /// True if a waiting thread may be served, since the last call.
+    pub(crate) fn take_wakeup(&mut self) -> bool {
+        std::mem::take(&mut self.may_serve_waiters)
     }
 
-    /// Whether there is a time to watch that was not there when this was last asked.
+    /// True if there is a new deadline, since the last call.
     pub(crate) fn take_new_deadline(&mut self) -> bool {
         std::mem::take(&mut self.new_deadline)
     }
 
-    /// What the account is asked to give back, and by when: in the past if it was taken and transfers
-    /// still use it.
+    /// The amount that the account is asked to give back, and the deadline. The deadline is in the past if the
+    /// memory was revoked and transfers still use it.
     pub(crate) fn owed(&self, id: AccountId) -> Option<(Bytes, Time)> {
         let record = self.accounts.get(&id)?;
-        let asked = record.asked.iter().find(|ask| ask.1 > 0).map(|ask| ask.0);
+        let asked = record
+            .to_give_back
+            .iter()
+            .find(|ask| ask.1 > 0)
+            .map(|ask| ask.0);
         let late = (record.pinned > 0).then_some(record.taken_at);
         let by = late.or(asked)?;
         Some((bytes_of(record.owed() + record.pinned), by))
     }
 
-    /// Whether an account waits for memory or for pages.
-    pub(crate) fn is_hungry(&self) -> bool {
+    /// True if an account waits for memory or for pages.
+    pub(crate) fn has_waiters(&self) -> bool {
         self.accounts.values().any(|record| {
             record.waiting > 0
                 || record.missed > 0
@@ -363,7 +369,7 @@ impl Ledger {
         })
     }
 
-    /// Who holds how much.
+    /// Memory held by each account.
     pub(crate) fn usage(&self) -> Vec<MemoryUsage> {
         let mut usage: Vec<_> = self
             .accounts
@@ -381,12 +387,12 @@ impl Ledger {
         usage
     }
 
-    /// What fixed parts may still be promised of.
+    /// Memory that new fixed parts can still get.
     pub(crate) fn promisable(&self) -> Bytes {
         self.shares.promisable()
     }
 
-    /// Pages that are in no buffer and no fixed part.
+    /// Pages that are in no buffer and in no fixed part.
     pub(crate) fn free(&self) -> Bytes {
         bytes_of(self.holes.total())
     }

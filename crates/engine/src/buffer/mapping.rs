@@ -1,45 +1,43 @@
-//! The one mapping that all buffers lie in.
+//! The mapping that contains all buffers.
 //!
-//! Layout: zeros, then a sink, then the pages that are shared out. The zeros are the source of
-//! whatever must be written but has no content (a write widened to a whole chunk); the sink takes what
-//! is read and not wanted. Both lie in the mapping so that they can be registered with a ring like
-//! any buffer.
+//! Layout: zeros, then a sink, then the pages for buffers. The zeros are the source for writes without
+//! content (a write widened to a whole chunk); the sink receives data that is read and not needed. Both
+//! lie in the mapping so that a ring can register them like any buffer.
 //!
-//! Whether memory is huge-paged, locked and present is a matter of speed and of predictable time, not
-//! of correctness: what the host refuses is noted and done without.
+//! Huge pages, locking and presence of the memory affect speed and predictability, not correctness. So a
+//! refusal by the host is only reported.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Bytes of a page, the unit in which memory is shared out.
+/// Bytes of a page, the unit of allocation.
 pub(crate) const PAGE_BYTES: usize = super::BUFFER_ALIGN_BYTES;
 
-/// Bytes that read as zeros, and bytes of the sink. Transfers of more repeat them.
+/// Size of the zeros and of the sink, in bytes. Larger transfers repeat them.
 pub(crate) const FILLER_BYTES: usize = 1 << 20;
 
-/// Where the zeros begin.
+/// Offset of the zeros.
 pub(crate) const ZERO_OFFSET: usize = 0;
 
-/// Where the sink begins.
+/// Offset of the sink.
 pub(crate) const SINK_OFFSET: usize = FILLER_BYTES;
 
-/// Where the pages begin.
+/// Offset of the pages.
 pub(crate) const PAGES_OFFSET: usize = 2 * FILLER_BYTES;
 
-/// What mappings are rounded up to: a huge page of x86-64.
+/// Mappings are rounded up to this size: a huge page of x86-64.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 const _: () = assert!(PAGES_OFFSET.is_multiple_of(HUGE_PAGE_BYTES));
 
-/// Memory from the kernel, given back when dropped. Does not move.
+/// Memory from the kernel, unmapped when dropped. Does not move.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     size: usize,
 }
 
-// SAFETY: a mapping is an address and a length; what is done with the memory behind them is up to
-// the slots, which are synchronised.
+// SAFETY: a mapping is an address and a length. Accesses to the memory are synchronised by the slots.
 #[allow(unsafe_code)]
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -47,7 +45,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the filler and at least `pages_bytes` of pages. Returns what was refused, in words.
+    /// Maps the filler and at least `pages_bytes` of pages. Also returns messages about denied resources.
     pub(crate) fn new(pages_bytes: usize, lock: bool) -> io::Result<(Self, Vec<String>)> {
         let size = pages_bytes
             .checked_add(PAGES_OFFSET)
@@ -63,11 +61,11 @@ impl Mapping {
     #[allow(unsafe_code)]
     fn map(size: usize) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-        // One huge page more than needed, to be able to begin on a boundary of one.
+        // One huge page more than needed, so that the base can be aligned to a huge page.
         let wide = size
             .checked_add(HUGE_PAGE_BYTES)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: an anonymous mapping at an address of the kernel's choice affects no existing memory.
         let raw = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -77,8 +75,8 @@ impl Mapping {
             )?
         };
         let lead = raw.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: `lead` is less than a huge page, by which the mapping is longer than `size`; both
-        // pieces that are unmapped lie in the mapping just made and nobody knows of them.
+        // SAFETY: `lead` is less than a huge page, by which the mapping is longer than `size`. Both unmapped
+        // pieces lie in the mapping just made, to which no other reference exists.
         let base = unsafe {
             let base = raw.cast::<u8>().add(lead);
             if lead > 0 {
@@ -95,7 +93,7 @@ impl Mapping {
         })
     }
 
-    /// Under the interpreter that looks for undefined behaviour, which has no kernel below it.
+    /// For Miri, which has no kernel below it.
     #[cfg(miri)]
     #[allow(unsafe_code)]
     fn map(size: usize) -> io::Result<Self> {
@@ -119,8 +117,8 @@ impl Mapping {
             }
         };
         let base = self.base.as_ptr().cast();
-        // SAFETY: the range is this mapping. Advice and locking do not change its content: a child
-        // process would lose it, which is the point, as it must not hold pages that a disk writes to.
+        // SAFETY: the range is this mapping. Neither advice nor locking changes its content. A child process
+        // does not inherit the range, which is intended: it must not hold pages that a disk writes to.
         unsafe {
             note(
                 "huge pages for buffers",
@@ -145,12 +143,12 @@ impl Mapping {
         Vec::new()
     }
 
-    /// Its length in bytes, filler included.
+    /// Its size in bytes, including the filler.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// The whole pages that can be shared out.
+    /// Number of pages for buffers.
     pub(crate) fn page_count(&self) -> u32 {
         let pages = (self.size - PAGES_OFFSET) / PAGE_BYTES;
         u32::try_from(pages).unwrap_or(u32::MAX)
@@ -169,10 +167,10 @@ impl Drop for Mapping {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         #[cfg(not(miri))]
-        // SAFETY: whoever could reach the memory holds the mapping alive, so nobody can any more.
+        // SAFETY: every user of the memory keeps the mapping alive, so there is none left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.size) };
         #[cfg(miri)]
-        // SAFETY: allocated in `map` with the same layout; nobody can reach the memory any more.
+        // SAFETY: allocated in `map` with the same layout, and no user of the memory is left.
         unsafe {
             let layout =
                 std::alloc::Layout::from_size_align(self.size, PAGE_BYTES).expect("as in map");

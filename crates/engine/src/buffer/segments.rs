@@ -1,7 +1,7 @@
 //! Scatter-gather lists.
 //!
-//! [`Segments`] name memory for one transfer and hold it while they exist. They are a plain value:
-//! up to four parts without an allocation, sliced and appended without touching the data.
+//! [`Segments`] describe the memory of one transfer and pin it while they exist. They are plain values of
+//! up to four parts without an allocation, and can be sliced and appended without touching the data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,15 +14,14 @@ use super::mapping::{FILLER_BYTES, SINK_OFFSET, ZERO_OFFSET};
 use super::slot::Use;
 use super::{AccountId, Buffer, BufferError, Inner, Memory};
 
-/// Parts that a list holds without an allocation: a block that spans two extents, widened at both
+/// Parts that a list holds without an allocation: enough for a block that spans two extents, widened at both
 /// ends.
 const INLINE_PARTS: usize = 4;
 
-/// A contiguous part of a list. Lists are moved about with requests, so it is small: a part is shorter
-/// than 4 GiB.
+/// A contiguous part of a list. Lists are moved with requests, so parts are small: shorter than 4 GiB.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Where it begins in the mapping; for filler, where the filler does.
+    /// Offset in the mapping; for filler, the offset of the filler.
     offset: usize,
     size: u32,
     /// The buffer's slot, or `FILLER`.
@@ -31,8 +30,8 @@ struct Part {
 
 const FILLER: u32 = u32::MAX;
 
-/// A scatter-gather list: ranges of buffers of one account, or of one client's, and filler, which reads as zeros and
-/// swallows what is written to it.
+/// A scatter-gather list of buffer ranges of one account (or several accounts of one client) and filler.
+/// Filler reads as zeros and discards data written to it.
 pub struct Segments {
     op: Op,
     size: usize,
@@ -42,7 +41,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// No memory at all. `op` is the direction: `Read` is from a disk or socket into memory.
+    /// An empty list. `op` is the direction: `Read` is from a disk or socket into memory.
     #[must_use]
     pub fn empty(op: Op) -> Self {
         Self {
@@ -60,13 +59,13 @@ impl Segments {
         self.op
     }
 
-    /// All bytes together.
+    /// The sum of all parts in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Whose buffers they are; `None` if there are none among them.
+    /// The account of its buffers; `None` if it has none.
     #[must_use]
     pub fn account(&self) -> Option<AccountId> {
         self.account
@@ -79,11 +78,11 @@ impl Segments {
         }
     }
 
-    /// Adds a range of a buffer at the end.
+    /// Appends a range of a buffer.
     ///
     /// # Errors
-    /// When the buffer has been taken, the processor is using it, the range is not within it or is of
-    /// 4 GiB and more, or it belongs to another account than those before it.
+    /// When the buffer has been revoked, the processor is using it, the range is not within it or has 4 GiB or
+    /// more, or the buffer belongs to another account than those before it.
     pub fn push(&mut self, buffer: &Buffer, range: Range<usize>) -> Result<(), BufferError> {
         if range.start > range.end || range.end > buffer.size() {
             return Err(BufferError::Range);
@@ -104,7 +103,7 @@ impl Segments {
         Ok(())
     }
 
-    /// All of a buffer out of which a transfer has been begun, which ends with this.
+    /// All of a buffer, taking over a transfer out of it that has been begun.
     pub(super) fn begun(buffer: &Buffer) -> Self {
         let mut all = Self::empty(Op::Write);
         all.adopt(Some(buffer.account()), buffer.inner());
@@ -112,16 +111,16 @@ impl Segments {
         all.parts.push(Part {
             slot: buffer.slot(),
             offset: buffer.offset(),
-            // A buffer of 4 GiB would not have been filled: see `Buffer::fill`.
+            // `Buffer::fill` refuses buffers of 4 GiB and more.
             size: buffer.size() as u32,
         });
         all
     }
 
-    /// Adds `size` bytes at the end that read as zeros, or swallow what is read.
+    /// Appends `size` bytes of filler.
     ///
     /// # Errors
-    /// When the list is of another memory, or for 4 GiB and more.
+    /// When the list belongs to another memory, or `size` is 4 GiB or more.
     pub fn push_filler(&mut self, memory: &Memory, size: usize) -> Result<(), BufferError> {
         self.check_mixes(None, &memory.0.inner)?;
         let bytes = u32::try_from(size).map_err(|_| BufferError::Range)?;
@@ -142,19 +141,20 @@ impl Segments {
         Ok(())
     }
 
-    /// Adds all of `other` at the end.
+    /// Appends all of `other`.
     ///
     /// # Errors
-    /// When they go in different directions or belong to different accounts.
+    /// When they have different directions or belong to different accounts.
     pub fn append(&mut self, other: Segments) -> Result<(), BufferError> {
         let account = other.account;
         self.append_of(account, other)
     }
 
-    /// The same of another account of whoever the first one's is: what there is then counts as the first one's.
+    /// Appends all of `other`, which may belong to another account of the same client. The result counts as the
+    /// first account's.
     ///
     /// # Errors
-    /// When they go in different directions or are of different memory.
+    /// When they have different directions or memories.
     pub(crate) fn append_own(&mut self, other: Segments) -> Result<(), BufferError> {
         self.append_of(None, other)
     }
@@ -174,7 +174,7 @@ impl Segments {
             }
             self.adopt(other.account, &inner);
             self.size += other.size;
-            // The uses go over with the parts.
+            // The uses move with the parts.
             self.parts.extend(other.parts.drain(..));
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Segments {
     /// The bytes of `range`, as a list of its own.
     ///
     /// # Errors
-    /// When the range is not within the list, or a buffer is in use a million times.
+    /// When the range is not within the list, or a use counter of a buffer is at its limit.
     pub fn slice(&self, range: Range<usize>) -> Result<Segments, BufferError> {
         if range.start > range.end || range.end > self.size {
             return Err(BufferError::Range);
@@ -226,7 +226,7 @@ impl Segments {
         self.inner.get_or_insert_with(|| Arc::clone(inner));
     }
 
-    /// The parts that make up the bytes of `range`.
+    /// The parts that contain the bytes of `range`.
     fn overlaps(&self, range: Range<usize>) -> impl Iterator<Item = Part> + '_ {
         let mut before = 0;
         self.parts.iter().filter_map(move |part| {
@@ -234,18 +234,18 @@ impl Segments {
             before += part.size as usize;
             let from = range.start.clamp(begin, before);
             let to = range.end.clamp(begin, before);
-            // Filler is the same everywhere, so it begins where it begins.
+            // All filler is alike, so a slice of it starts at the beginning.
             let skip = if part.slot == FILLER { 0 } else { from - begin };
             (to > from).then(|| Part {
                 slot: part.slot,
                 offset: part.offset + skip,
-                // No longer than the part that it lies in.
+                // Fits, because the part that contains it does.
                 size: (to - from) as u32,
             })
         })
     }
 
-    /// The memory of `range`, piece by piece and in order, as (offset in the mapping, length).
+    /// The memory of `range` in order, as (offset in the mapping, length).
     fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.overlaps(range).flat_map(|part| {
             let step = if part.slot == FILLER {
@@ -261,8 +261,8 @@ impl Segments {
         })
     }
 
-    /// Appends the memory from byte `from` on to `out` as the kernel takes it, until `out` has
-    /// `limit` entries. The addresses hold while the segments do.
+    /// Appends the memory from byte `from` on to `out` as I/O vectors, until `out` has `limit` entries. The
+    /// addresses are valid while the segments exist.
     pub(crate) fn gather(
         &self,
         from: usize,
@@ -281,10 +281,10 @@ impl Segments {
         }
     }
 
-    /// Copies into memory, from byte `offset` on; for disks that live in memory.
+    /// Copies `bytes` into the memory, from byte `offset` on; for disks in memory.
     ///
     /// # Panics
-    /// When the segments go the other way or are too short.
+    /// When the direction is wrong or the segments are too short.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
         assert!(
             self.op == Op::Read && offset + bytes.len() <= self.size,
@@ -298,10 +298,10 @@ impl Segments {
         });
     }
 
-    /// Copies out of memory, from byte `offset` on; for disks that live in memory.
+    /// Copies memory into `bytes`, from byte `offset` on; for disks in memory.
     ///
     /// # Panics
-    /// When the segments go the other way or are too short.
+    /// When the direction is wrong or the segments are too short.
     pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
         assert!(
             self.op == Op::Write && offset + bytes.len() <= self.size,
@@ -318,7 +318,7 @@ impl Segments {
     /// Fills memory with zeros.
     ///
     /// # Panics
-    /// When the segments go the other way.
+    /// When the direction is wrong.
     pub fn fill_zero(&self) {
         const ZEROS: [u8; 4096] = [0; 4096];
         assert!(self.op == Op::Read, "not a place to put zeros");
@@ -341,17 +341,18 @@ impl Segments {
     }
 }
 
-/// Entries of a list that the kernel is handed without an allocation.
+/// I/O vectors that are passed to the kernel without an allocation.
 pub(crate) const INLINE_IOVECS: usize = 16;
 
-/// Writes bytes that other transfers may be writing too: whose win is unspecified, nothing is undefined.
+/// Writes bytes that other transfers may be writing too. The resulting mixture is unspecified, not
+/// undefined.
 #[allow(unsafe_code)]
 fn store(at: *mut u8, bytes: &[u8]) {
     let lead = at.align_offset(align_of::<u64>()).min(bytes.len());
     let (lead_bytes, rest) = bytes.split_at(lead);
     let (words, tail) = rest.as_chunks::<{ size_of::<u64>() }>();
-    // SAFETY: `at..at + bytes.len()` is a piece of segments that the caller holds, so it is mapped
-    // and no reference to it exists. All who may touch it do so by atomic operations or in the kernel.
+    // SAFETY: `at..at + bytes.len()` is a piece of segments that the caller holds, so it is mapped and no
+    // reference to it exists. All concurrent accesses are atomic or made by the kernel.
     unsafe {
         for (index, &byte) in lead_bytes.iter().enumerate() {
             AtomicU8::from_ptr(at.add(index)).store(byte, Ordering::Relaxed);
@@ -374,7 +375,7 @@ fn load(at: *mut u8, bytes: &mut [u8]) {
     let lead = at.align_offset(align_of::<u64>()).min(bytes.len());
     let (lead_bytes, rest) = bytes.split_at_mut(lead);
     let (words, tail) = rest.as_chunks_mut::<{ size_of::<u64>() }>();
-    // SAFETY: as in `store`; processors' readers may exist as well, and only read.
+    // SAFETY: as in `store`; shared references of readers may exist as well, and only read.
     unsafe {
         for (index, byte) in lead_bytes.iter_mut().enumerate() {
             *byte = AtomicU8::from_ptr(at.add(index)).load(Ordering::Relaxed);

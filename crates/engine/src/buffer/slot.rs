@@ -1,13 +1,14 @@
-//! Who is using a buffer just now: the state of one buffer in one word.
+//! The uses of one buffer that are under way, in one atomic word.
 //!
-//! Any number of readers, or one writer, or transfers. Transfers exclude the processor where both
-//! would touch bytes that one of them changes; transfers among each other do not (the kernel's
-//! accesses are no concern of Rust's memory model). A buffer's memory goes back once it has been
-//! dropped or revoked *and* nobody uses it; whoever ends the last use finds that out, exactly once.
+//! A buffer allows any number of readers, or one writer, or transfers. A transfer and an access by the
+//! processor exclude each other where one changes bytes that the other touches. Transfers do not exclude
+//! each other, because the kernel's accesses are outside Rust's memory model. A buffer's memory returns
+//! once the buffer has been dropped or revoked *and* no use is left; exactly one thread, which ends the last
+//! use, learns that.
 //!
-//! What a transfer has put into it is *unread* until somebody uses it in another way. A buffer that is
-//! wanted back while it is unread can be spared: nothing is put into it any more, and what is in it can
-//! still be had.
+//! Data that a transfer has put into a buffer is *unread* until another kind of use begins. A buffer that is
+//! to be revoked while it is unread can get a reprieve: nothing more is put into it, and its data can still
+//! be used.
 //!
 //! ```text
 //!   63      62      61    59     58     57        56..38             37..19               18..0
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::BufferError;
 
-/// A way of using a buffer.
+/// A kind of use of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// The processor reads it.
@@ -56,7 +57,7 @@ impl Use {
         }
     }
 
-    /// The bits that, if any is set, keep this use out.
+    /// If any of these bits is set, this use conflicts with another.
     const fn conflicts(self) -> u64 {
         match self {
             Self::Read => EXCLUSIVE | (COUNT_MAX * FILL),
@@ -66,7 +67,7 @@ impl Use {
         }
     }
 
-    /// The bits that, if any is set, have taken this use from the holder.
+    /// If any of these bits is set, the holder has lost the right to this use.
     const fn barriers(self) -> u64 {
         match self {
             Self::Read | Self::Source => REVOKED | DROPPED,
@@ -74,7 +75,7 @@ impl Use {
         }
     }
 
-    /// The state once this use has begun.
+    /// The state after this use has begun.
     const fn begun(self, state: u64) -> u64 {
         match self {
             Self::Fill => (state + FILL) | UNREAD,
@@ -82,7 +83,7 @@ impl Use {
         }
     }
 
-    /// The bits that count uses of this kind.
+    /// The counter of uses of this kind.
     const fn counter(self) -> u64 {
         match self {
             Self::Exclusive => EXCLUSIVE,
@@ -118,8 +119,8 @@ impl Slot {
         }
     }
 
-    /// Begins one more use of a kind that the caller is in the middle of; goes on even when the
-    /// buffer is being revoked, because that waits for the caller anyway.
+    /// Begins one more use of a kind that the caller already has. Succeeds even while the buffer is being
+    /// revoked, because revocation waits for the caller anyway.
     pub(crate) fn begin_again(&self, how: Use) -> Result<(), BufferError> {
         debug_assert!(matches!(how, Use::Source | Use::Fill));
         let result = self
@@ -131,14 +132,14 @@ impl Slot {
         result.map(|_| ()).map_err(|_| BufferError::InUse)
     }
 
-    /// Turns the processor's exclusive use, which the caller is in the middle of, into a transfer out of the buffer;
-    /// goes on even when the buffer is being revoked.
+    /// Turns the caller's exclusive use into a transfer out of the buffer, even while the buffer is being
+    /// revoked.
     pub(crate) fn turn_to_source(&self) {
         let before = self.0.fetch_sub(EXCLUSIVE - SOURCE, Ordering::AcqRel);
         debug_assert!(before & EXCLUSIVE != 0, "nothing to turn");
     }
 
-    /// Ends a use. True: this was what kept the memory; the caller must hand it back.
+    /// Ends a use. True: it was the last use, and the caller must return the memory.
     #[must_use]
     pub(crate) fn end(&self, how: Use) -> bool {
         let before = self.0.fetch_sub(how.unit(), Ordering::AcqRel);
@@ -150,27 +151,27 @@ impl Slot {
         state & (REVOKED | DROPPED) != 0 && state & IN_USE == 0 && self.free()
     }
 
-    /// Takes the buffer away from its holder. True: nobody uses it, and the caller must hand the
-    /// memory back; otherwise whoever ends the last use will.
+    /// Revokes the buffer. True: it is unused, and the caller must return the memory; otherwise the thread that
+    /// ends the last use does.
     #[must_use]
     pub(crate) fn revoke(&self) -> bool {
         let before = self.0.fetch_or(REVOKED, Ordering::AcqRel);
         before & IN_USE == 0 && self.free()
     }
 
-    /// The holder lets go of it. True: as for [`Slot::revoke`].
+    /// Records that the holder has dropped it. The result is as for [`Slot::revoke`].
     #[must_use]
     pub(crate) fn drop_handle(&self) -> bool {
         let before = self.0.fetch_or(DROPPED, Ordering::AcqRel);
         before & IN_USE == 0 && self.free()
     }
 
-    /// Whether it has been revoked.
+    /// True if it has been revoked.
     pub(crate) fn is_revoked(&self) -> bool {
         self.0.load(Ordering::Acquire) & REVOKED != 0
     }
 
-    /// Spares it, if what a transfer puts or has put into it has not been read. Whether it did.
+    /// Grants a reprieve if data that a transfer puts or has put into it is unread. Returns true if it did.
     #[must_use]
     pub(crate) fn spare(&self) -> bool {
         self.0
@@ -180,29 +181,29 @@ impl Slot {
             .is_ok()
     }
 
-    /// Whether its holder should let go of it: it has been revoked, or will be.
+    /// True if its holder should drop it: it has been revoked, or will be.
     pub(crate) fn is_wanted_back(&self) -> bool {
         self.0.load(Ordering::Acquire) & (REVOKED | SPARED) != 0
     }
 
-    /// Whether nobody has used what a transfer puts or has put into it.
+    /// True if data that a transfer puts or has put into it has not been used.
     pub(crate) fn is_unread(&self) -> bool {
         self.0.load(Ordering::Acquire) & UNREAD != 0
     }
 
-    /// Whether a transfer is putting data into it.
+    /// True if a transfer into it is under way.
     pub(crate) fn is_being_filled(&self) -> bool {
         self.0.load(Ordering::Acquire) & Use::Fill.counter() != 0
     }
 
-    /// Makes it new, for another buffer.
+    /// Resets it for another buffer.
     pub(crate) fn recycle(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Whether the caller is the one that hands the memory back.
+    /// True if the caller is the one that returns the memory.
     fn free(&self) -> bool {
-        // No use can begin any more, so if there is none now there never will be.
+        // No use can begin any more, so once there is none, there never will be.
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
                 (state & (IN_USE | FREED) == 0).then_some(state | FREED)
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_becomes_what_is_sent_without_a_moment_in_between() {
+    fn exclusive_use_turns_into_a_source_without_a_gap() {
         let slot = Slot::default();
         slot.begin(Use::Exclusive).unwrap();
         assert!(!slot.revoke());

@@ -20,7 +20,7 @@ fn unlocked(size: Bytes) -> MemoryConfig {
     }
 }
 
-/// Memory of 4 MiB (two are filler) whose clock the test moves.
+/// Memory of 4 MiB, 2 MiB of it filler, with a clock that the test controls.
 fn manual() -> (Memory, ManualClock) {
     let clock = ManualClock::new(Time(1));
     let memory =
@@ -52,7 +52,7 @@ fn a_buffer_holds_what_is_put_in_and_begins_on_a_page() {
 }
 
 #[test]
-fn what_another_account_left_is_never_seen() {
+fn data_of_another_account_is_never_visible() {
     let (memory, _) = manual();
     let first = memory.open_account("first", Bytes(0)).unwrap();
     let second = memory.open_account("second", Bytes(0)).unwrap();
@@ -166,7 +166,7 @@ fn segments_of_different_accounts_directions_or_memories_do_not_mix() {
     assert_eq!(segments.account(), Some(first.account()));
     assert_eq!(segments.size(), 4096);
     drop(segments);
-    // Nothing was left in use.
+    // The failed calls left no use behind.
     let (mut first, mut second) = (first, second);
     fill(&mut first, 1);
     fill(&mut second, 1);
@@ -194,7 +194,7 @@ fn step() -> impl Strategy<Value = (u8, usize, usize)> {
 proptest! {
     #![proptest_config(testkit::cases(if cfg!(miri) { 4 } else { 200 }))]
 
-    /// A list and any slice of it, copied out, are the bytes that it was made of.
+    /// A list and any slice of it copy out to the bytes that they were made of.
     #[test]
     fn a_list_is_the_bytes_it_was_made_of(steps in proptest::collection::vec(step(), 0..12), cut in any::<(prop::sample::Index, prop::sample::Index)>()) {
         let (memory, _) = manual();
@@ -334,13 +334,13 @@ fn messages_go_out_whole_and_in_order_through_a_socket_that_takes_little() {
     }
     assert_eq!(queue.pending(), 0);
     assert!(reader.join().unwrap() == expected);
-    // Everything has been let go of.
+    // The queue has released all its uses.
     assert_eq!(body.with_mut(|_| ()), Ok(()));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "needs sockets")]
-fn what_follows_a_payload_lands_in_the_tail() {
+fn bytes_after_a_payload_are_received_into_the_tail() {
     let (memory, _) = manual();
     let account = memory.open_account("a", Bytes(0)).unwrap();
     let buffer = account.allocate(8192).unwrap();

@@ -1,12 +1,11 @@
-//! Moving segments to and from files and sockets: the kernel reads and writes the buffers themselves.
+//! Moving segments to and from files and sockets: the kernel reads and writes the buffers directly.
 //!
-//! Whether a call waits is the descriptor's own setting (`O_NONBLOCK`). Pipes and files do as well
-//! as sockets. A buffer that takes part in a call that waits is held for as long, and cannot be taken
-//! back: clients of the network use descriptors that do not wait.
+//! A call blocks or not according to the descriptor (`O_NONBLOCK`). Pipes and files work as well as sockets.
+//! A buffer that takes part in a blocking call cannot be revoked until the call ends, so network clients
+//! must use non-blocking descriptors.
 //!
-//! The calls are made as such and not through the C library's functions of the same names: those are
-//! points at which a thread can be cancelled, which costs two atomic operations a call and is of no use
-//! here.
+//! The system calls are made directly. The C library's functions of the same names are thread cancellation
+//! points, which cost two atomic operations per call and are not needed here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,59 +23,58 @@ use super::{Buffer, BufferError, Segments};
 /// The longest header of a message in a [`SendQueue`].
 pub const HEADER_BYTES_MAX: usize = 64;
 
-/// Entries handed to the kernel in one call. It takes up to 1,024; beyond some dozens a call is
-/// bound by the data.
+/// I/O vectors per call. The kernel takes up to 1,024; beyond some dozens a call is bound by the data.
 const IOVECS_MAX: usize = 64;
 
-/// The upper half of a position that does not fit a word.
+/// The upper half of a file position, for systems where a position exceeds a word.
 const HIGH: libc::c_long = 0;
 
 const _: () = assert!(usize::BITS == 64, "a position is one word of a system call");
 
 type Iovecs = SmallVec<[libc::iovec; INLINE_IOVECS]>;
 
-/// A place to receive into.
+/// A destination for received data.
 #[derive(Debug)]
 pub enum Place<'a> {
     /// A range of a buffer.
     Buffer(&'a Buffer, Range<usize>),
-    /// Bytes that are no buffer's.
+    /// Bytes outside of buffers.
     Bytes(&'a mut [u8]),
 }
 
 /// A buffer that is being received into.
-struct Filling<'a>(&'a Buffer);
+struct FillGuard<'a>(&'a Buffer);
 
-impl<'a> Filling<'a> {
+impl<'a> FillGuard<'a> {
     fn begin(buffer: &'a Buffer) -> Result<Self, BufferError> {
         buffer.inner().slots[buffer.slot() as usize].begin(Use::Fill)?;
         Ok(Self(buffer))
     }
 }
 
-impl Drop for Filling<'_> {
+impl Drop for FillGuard<'_> {
     fn drop(&mut self) {
         self.0.inner().end_use(self.0.slot(), Use::Fill);
     }
 }
 
-/// Receives into several places, one after the other: for messages whose sizes can be foreseen, so that
-/// many cost one call. One `readv`. Returns the bytes received; 0 at the end of the stream.
+/// Receives into several destinations in order with one `readv`: for messages of predictable sizes, so that
+/// many cost one call. Returns the bytes received; 0 at the end of the stream.
 ///
 /// # Errors
-/// Those of the descriptor; when a buffer has been taken or is in use otherwise, a [`BufferError`].
+/// Errors of the descriptor; a [`BufferError`] if a buffer has been revoked or is in use.
 ///
 /// # Panics
 /// When a range is not within its buffer.
 #[allow(unsafe_code)]
 pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<usize> {
     let mut iovecs = Iovecs::new();
-    let mut held: SmallVec<[Filling<'_>; INLINE_IOVECS]> = SmallVec::new();
+    let mut held: SmallVec<[FillGuard<'_>; INLINE_IOVECS]> = SmallVec::new();
     for place in places.iter_mut().take(IOVECS_MAX) {
         match place {
             Place::Buffer(buffer, range) => {
                 assert!(range.start <= range.end && range.end <= buffer.size());
-                held.push(Filling::begin(buffer).map_err(io::Error::other)?);
+                held.push(FillGuard::begin(buffer).map_err(io::Error::other)?);
                 iovecs.push(libc::iovec {
                     iov_base: buffer
                         .inner()
@@ -96,25 +94,25 @@ pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<u
         return Ok(0);
     }
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the entries lie in buffers that `held` holds for filling, or are slices that `places`
-    // borrows exclusively, both over this call.
+    // SAFETY: the entries lie in buffers that `held` pins for filling, or are slices that `places` borrows
+    // exclusively. Both last until after this call.
     check(unsafe { syscall(SYS_readv, fd, iovecs.as_ptr(), iovecs.len()) })
 }
 
 impl Segments {
-    /// Fills memory from a file at `position` bytes (`preadv`): all of it, or an error.
+    /// Fills the memory from a file at byte `position` (`preadv`): all of it, or an error.
     ///
     /// # Errors
-    /// Those of the file; `UnexpectedEof` past its end.
+    /// Errors of the file; `UnexpectedEof` past its end.
     ///
     /// # Panics
-    /// When the segments go the other way.
+    /// When the direction is wrong.
     #[allow(unsafe_code)]
     pub fn read_from_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
         assert_eq!(self.op(), Op::Read, "memory to be read into");
         self.whole(position, |iovecs, position| {
             let fd = file.as_fd().as_raw_fd();
-            // SAFETY: the entries lie in the mapping and are held for filling by `self`.
+            // SAFETY: the entries lie in the mapping and are pinned for filling by `self`.
             unsafe {
                 match iovecs {
                     [one] => syscall(SYS_pread64, fd, one.iov_base, one.iov_len, position),
@@ -124,19 +122,19 @@ impl Segments {
         })
     }
 
-    /// Writes memory to a file at `position` bytes (`pwritev`): all of it, or an error.
+    /// Writes the memory to a file at byte `position` (`pwritev`): all of it, or an error.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     ///
     /// # Panics
-    /// When the segments go the other way.
+    /// When the direction is wrong.
     #[allow(unsafe_code)]
     pub fn write_to_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
         assert_eq!(self.op(), Op::Write, "memory to be written from");
         self.whole(position, |iovecs, position| {
             let fd = file.as_fd().as_raw_fd();
-            // SAFETY: the entries lie in the mapping and are held as a source by `self`.
+            // SAFETY: the entries lie in the mapping and are pinned as a source by `self`.
             unsafe {
                 match iovecs {
                     [one] => syscall(SYS_pwrite64, fd, one.iov_base, one.iov_len, position),
@@ -169,15 +167,15 @@ impl Segments {
         Ok(())
     }
 
-    /// Receives into memory from byte `from` on, and what comes after that into `tail`, so that the
-    /// next message's header costs no call of its own. One `readv`. Returns the bytes received, those
-    /// in `tail` included; 0 at the end of the stream.
+    /// Receives into the memory from byte `from` on, and further bytes into `tail`, so that the next message's
+    /// header costs no call of its own. One `readv`. Returns the bytes received, including those in `tail`; 0 at
+    /// the end of the stream.
     ///
     /// # Errors
-    /// Those of the descriptor, `WouldBlock` among them.
+    /// Errors of the descriptor, including `WouldBlock`.
     ///
     /// # Panics
-    /// When the segments go the other way.
+    /// When the direction is wrong.
     #[allow(unsafe_code)]
     pub fn receive(&self, socket: impl AsFd, from: usize, tail: &mut [u8]) -> io::Result<usize> {
         assert_eq!(self.op(), Op::Read, "memory to be received into");
@@ -193,21 +191,21 @@ impl Segments {
         if iovecs.is_empty() {
             return Ok(0);
         }
-        // SAFETY: the entries lie in the mapping and are held for filling by `self`, but for the last,
-        // which is `tail`, borrowed for as long.
+        // SAFETY: the entries lie in the mapping and are pinned for filling by `self`, except the last, which is
+        // `tail`, borrowed until after the call.
         check(unsafe {
             let fd = socket.as_fd().as_raw_fd();
             syscall(SYS_readv, fd, iovecs.as_ptr(), iovecs.len())
         })
     }
 
-    /// Sends memory from byte `from` on. One `writev`. Returns the bytes sent.
+    /// Sends the memory from byte `from` on. One `writev`. Returns the bytes sent.
     ///
     /// # Errors
-    /// Those of the descriptor, `WouldBlock` among them.
+    /// Errors of the descriptor, including `WouldBlock`.
     ///
     /// # Panics
-    /// When the segments go the other way.
+    /// When the direction is wrong.
     pub fn send(&self, socket: impl AsFd, from: usize) -> io::Result<usize> {
         assert_eq!(self.op(), Op::Write, "memory to be sent from");
         let mut iovecs = Iovecs::new();
@@ -220,11 +218,10 @@ impl Segments {
     }
 }
 
-/// Writes entries that the caller holds for as long as the call takes.
+/// Writes entries that the caller keeps valid during the call.
 #[allow(unsafe_code)]
 fn write_held(fd: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<usize> {
-    // SAFETY: every caller has gathered the entries from segments and headers that it borrows over
-    // this call.
+    // SAFETY: every caller has gathered the entries from segments and headers that it borrows over this call.
     check(unsafe { syscall(SYS_writev, fd.as_raw_fd(), iovecs.as_ptr(), iovecs.len()) })
 }
 
@@ -251,7 +248,7 @@ impl Message {
     }
 }
 
-/// Messages on their way out: headers and memory, gathered into as few calls as possible.
+/// Outgoing messages: headers and memory, gathered into as few calls as possible.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: VecDeque<Message>,
@@ -261,10 +258,10 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// Adds a message: `header`, then the memory of `body`, which is held until it has been sent.
+    /// Appends a message: `header`, then the memory of `body`, which is pinned until it has been sent.
     ///
     /// # Panics
-    /// When the header is longer than [`HEADER_BYTES_MAX`], or the body is memory to be read into.
+    /// When the header is longer than [`HEADER_BYTES_MAX`], or the direction of the body is wrong.
     pub fn push(&mut self, header: &[u8], body: Option<Segments>) {
         assert!(
             header.len() <= HEADER_BYTES_MAX,
@@ -276,7 +273,7 @@ impl SendQueue {
             "memory to be sent from"
         );
         self.pending += header.len() + body.as_ref().map_or(0, Segments::size);
-        // One after another without a body are sent as one: an entry less for the kernel.
+        // Consecutive headers without a body are merged, which saves I/O vectors.
         if let Some(last) = self.messages.back_mut()
             && last.body.is_none()
             && last.header_size + header.len() <= HEADER_BYTES_MAX
@@ -297,7 +294,7 @@ impl SendQueue {
     /// Sends as much as the descriptor takes. True when nothing is left.
     ///
     /// # Errors
-    /// Those of the descriptor, except `WouldBlock`: that is `Ok(false)`.
+    /// Errors of the descriptor, except `WouldBlock`, which is `Ok(false)`.
     pub fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         while self.pending > 0 {
             match write_held(socket.as_fd(), &self.gather()) {
@@ -346,7 +343,7 @@ impl SendQueue {
         iovecs
     }
 
-    /// Takes `moved` bytes off the front, and messages that are through.
+    /// Removes `moved` sent bytes from the front, and messages sent completely.
     fn advance(&mut self, moved: usize) {
         self.pending -= moved;
         self.sent += moved;

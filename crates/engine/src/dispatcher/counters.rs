@@ -1,11 +1,11 @@
-//! What has come of a disk's requests, gross and net of the host's own lateness.
+//! Counters of a disk's requests, gross and net of delays that the host caused.
 //!
-//! Kept by the dispatcher's thread alone, copied out on request. The scheduler counts as well
-//! ([`sched::disk::DiskReport`]), in the disk's time, in which a late host is a late disk; here the
-//! two are told apart.
+//! Only the dispatcher's thread updates them; reports get copies. The scheduler has counters of its own
+//! ([`sched::disk::DiskReport`]), in disk time, where a late host looks like a late disk. These counters
+//! tell the two apart.
 //!
-//! How much of a miss is the host's is found out in `host_debt`; an overrun is the host's as far as it
-//! delayed that one piece.
+//! `host_debt` computes the host's part of a deadline miss. The host's part of an overrun is the delay of
+//! that one piece.
 
 use std::collections::HashMap;
 
@@ -15,19 +15,19 @@ use sched::request::{Class, Urgency};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
 
-/// Latencies are kept from a microsecond to this, at two significant digits; longer ones count as
-/// this long.
+/// Latencies are recorded from 1 µs to this limit, with two significant digits; longer ones are recorded
+/// as this limit.
 const LATENCY_MAX: Nanos = Nanos::from_secs(1000);
 
-/// A delay of more than this is the host being late; every timer is late by some microseconds.
+/// A delay above this limit counts as the host being late; every timer is late by some microseconds.
 pub const HOST_LATE_LIMIT: Nanos = Nanos::from_micros(200);
 
-/// A number of events and the worst of them.
+/// Number and maximum of some kind of delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// How many.
+    /// Number of events.
     pub count: u64,
-    /// The worst.
+    /// The longest delay.
     pub max: Nanos,
 }
 
@@ -40,14 +40,14 @@ impl Tally {
     }
 }
 
-/// What has come of the requests of one task.
+/// Counters of one task's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskCounters {
     /// Requests completed.
     pub completed: u64,
     /// Requests failed.
     pub failed: u64,
-    /// Deadlines missed, whoever was to blame.
+    /// Deadlines missed, whatever the cause.
     pub missed_gross: Tally,
     /// Deadlines missed net of the host's lateness.
     pub missed: Tally,
@@ -55,7 +55,7 @@ pub struct TaskCounters {
     pub overruns: Tally,
 }
 
-/// What has come of a disk's requests.
+/// Counters of a disk's requests.
 #[derive(Clone, Debug)]
 pub struct Counters {
     /// Latency of synchronous best-effort requests, from submission to completion, in microseconds.
@@ -70,26 +70,26 @@ pub struct Counters {
     pub completed: u64,
     /// Requests failed, of all classes.
     pub failed: u64,
-    /// Deadlines missed, whoever was to blame.
+    /// Deadlines missed, whatever the cause.
     pub missed_gross: Tally,
     /// Deadlines missed net of the host's lateness.
     pub missed: Tally,
-    /// Pieces that took longer than predicted, whoever was to blame.
+    /// Pieces that took longer than predicted, whatever the cause.
     pub overruns_gross: Tally,
     /// Pieces that took longer than predicted, net of the host's lateness.
     pub overruns: Tally,
-    /// The longest that a piece took of what was predicted for it, net of the host's lateness, in
+    /// The largest ratio of actual to predicted service time of a piece, net of the host's lateness, in
     /// thousandths; more than 1,000 is an overrun.
     pub took_permille_max: u64,
-    /// Delays by the host of more than [`HOST_LATE_LIMIT`]: late completions, late timers and late issues.
+    /// Delays by the host above [`HOST_LATE_LIMIT`]: late completions, late timers and late issues.
     pub host_late: Tally,
-    /// Time in which at least one piece was on the disk.
+    /// Time during which at least one piece was on the disk.
     pub busy: Nanos,
     /// Per task that has joined and not left.
     pub tasks: HashMap<TaskId, TaskCounters>,
 }
 
-/// How a request went, for the counters.
+/// Results of a request that the counters need.
 pub(super) struct Outcome {
     pub(super) class: Class,
     pub(super) submitted: Time,
@@ -131,20 +131,20 @@ impl Counters {
         }
     }
 
-    /// A piece has completed; returns its overrun net of the host's lateness.
+    /// Counts a completed piece; returns its overrun net of the host's lateness.
     pub(super) fn piece(&mut self, piece: &Completed, host_late: Nanos) -> Nanos {
         let net = piece.overrun.saturating_sub(host_late);
         self.pieces += 1;
         self.overruns_gross.note(piece.overrun);
         self.overruns.note(net);
         let took = piece.actual.saturating_sub(host_late).0;
-        // Rounded up: a profile that is widened by it has room for the piece.
+        // Rounded up, so that a profile widened by this factor has room for the piece.
         let permille = took.saturating_mul(1000).div_ceil(piece.predicted.0.max(1));
         self.took_permille_max = self.took_permille_max.max(permille);
         net
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended.
     pub(super) fn request(&mut self, outcome: &Outcome) {
         let counter = if outcome.failed {
             &mut self.failed

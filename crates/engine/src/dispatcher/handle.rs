@@ -1,4 +1,4 @@
-//! The way to a dispatcher: submitters hand over requests, the control plane asks for changes and reports.
+//! Handles of a dispatcher, for submitters and the control plane.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, SectorCount, Time};
 
-use super::request::{Io, Reason, Rejected};
+use super::request::{Io, RejectReason, Rejected};
 use super::{Control, ControlError, DispatcherReport, Health, Shared, Stopped};
 
-/// The way to a dispatcher. Clones are the same way.
+/// A handle of a dispatcher. Clones refer to the same dispatcher.
 #[derive(Clone)]
 pub struct DispatcherHandle(pub(super) Arc<Shared>);
 
@@ -24,20 +24,20 @@ impl DispatcherHandle {
     /// The disk's size.
     #[must_use]
     pub fn capacity(&self) -> SectorCount {
-        self.0.shape.capacity
+        self.0.limits.capacity
     }
 
-    /// Whether the disk has completed a transfer when it has taken it, so that a submitter may have done
-    /// it itself (see [`HELP_BYTES_MAX`](super::HELP_BYTES_MAX)).
+    /// True if the disk completes a transfer while taking it, so that the submitting thread may carry it out
+    /// (see [`HELP_BYTES_MAX`](super::HELP_BYTES_MAX)).
     #[must_use]
     pub fn completes_at_once(&self) -> bool {
         self.0.at_once
     }
 
-    /// Hands over a request, or gives it back at once.
+    /// Hands over a request, or returns it at once.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// The reason for the refusal.
     pub fn try_submit(&self, io: Io) -> Result<RequestId, Rejected> {
         if let Err(reason) = self.check(&io) {
             return Err(rejected(io, reason));
@@ -48,10 +48,10 @@ impl DispatcherHandle {
         }
     }
 
-    /// Hands over a request, sleeping while every place of its class is taken.
+    /// Hands over a request, sleeping while every slot of its class is taken.
     ///
     /// # Errors
-    /// Why it was not taken; never [`Reason::Full`].
+    /// The reason for the refusal; never [`RejectReason::Full`].
     pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
         if let Err(reason) = self.check(&io) {
             return Err(rejected(io, reason));
@@ -59,15 +59,15 @@ impl DispatcherHandle {
         let shared = &*self.0;
         match shared.slots.take_wait(io.class, || shared.is_closed()) {
             Some(id) => Ok(self.put(id, io)),
-            None => Err(rejected(io, Reason::Stopped)),
+            None => Err(rejected(io, RejectReason::Stopped)),
         }
     }
 
-    /// As [`try_submit`](Self::try_submit), but without telling the dispatcher, which may not see the
-    /// request before [`announce`](Self::announce). Whoever has several saves as many wake-ups.
+    /// As [`try_submit`](Self::try_submit), but does not wake the dispatcher, which may not see the request
+    /// before [`announce`](Self::announce). A batch then costs one wake-up.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// The reason for the refusal.
     pub fn try_submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
         if let Err(reason) = self.check(&io) {
             return Err(rejected(io, reason));
@@ -78,16 +78,16 @@ impl DispatcherHandle {
         }
     }
 
-    /// Whether this disk can serve the request and still takes any.
-    fn check(&self, io: &Io) -> Result<(), Reason> {
-        io.check(self.0.shape)?;
+    /// Checks that this disk can serve the request and still accepts requests.
+    fn check(&self, io: &Io) -> Result<(), RejectReason> {
+        io.check(self.0.limits)?;
         if self.0.is_closed() {
-            return Err(Reason::Stopped);
+            return Err(RejectReason::Stopped);
         }
         Ok(())
     }
 
-    /// Makes sure that the dispatcher sees what was submitted quietly.
+    /// Makes sure that the dispatcher sees all requests submitted quietly.
     pub fn announce(&self) {
         self.0.announce();
     }
@@ -103,13 +103,13 @@ impl DispatcherHandle {
         id
     }
 
-    /// Takes a request back if it is not on the disk; it answers
+    /// Cancels a request that is not on the disk; it is answered with
     /// [`IoError::Cancelled`](crate::completion::IoError::Cancelled). Otherwise nothing happens.
     pub fn cancel(&self, id: RequestId) {
         self.control(Control::Cancel(id));
     }
 
-    /// Lets an admitted task join; its first release is not before `first_release`.
+    /// Adds an admitted task; its first release is not before `first_release`.
     ///
     /// # Errors
     /// Those of the scheduler, and when the dispatcher has stopped.
@@ -129,8 +129,8 @@ impl DispatcherHandle {
         })??)
     }
 
-    /// Lets a task leave: its queued stream requests are cancelled. Returns, once none of them is on the
-    /// disk, the instant from which its share is free (`None`: no such task).
+    /// Removes a task and cancels its queued stream requests. Returns, once none of them is on the disk, the
+    /// time from which its share is free (`None`: no such task).
     ///
     /// # Errors
     /// When the dispatcher has stopped.
@@ -138,14 +138,14 @@ impl DispatcherHandle {
         self.ask(|reply| Control::Leave { id, reply })
     }
 
-    /// The time of a task is over: its queued requests that are due after `last_deadline` are cancelled, and
-    /// so are those that still come. It leaves when its stream is closed.
+    /// Ends the span of a task: requests that are due after `last_deadline` are cancelled, both queued and
+    /// future ones. The task leaves when its stream is closed.
     pub fn end_span(&self, id: TaskId, last_deadline: Time) {
         self.control(Control::EndSpan { id, last_deadline });
     }
 
-    /// Tells the scheduler delta-L of the tasks that have joined: corrected, and as published, which
-    /// only the scheduler of that name goes by.
+    /// Sets delta-L for the tasks that have joined: the corrected value, and the value as published, which
+    /// only the `delta-l-published` scheduler uses.
     pub fn set_delta_l(&self, corrected: Nanos, published: Nanos) {
         self.control(Control::SetDeltaL {
             corrected,
@@ -153,7 +153,7 @@ impl DispatcherHandle {
         });
     }
 
-    /// How things stand.
+    /// A report of the current state.
     ///
     /// # Errors
     /// When the dispatcher has stopped.
@@ -161,8 +161,8 @@ impl DispatcherHandle {
         self.ask(Control::Report)
     }
 
-    /// What is wrong with the disk, and for how long it has held requests without completing one. It costs the
-    /// disk's thread less than a report.
+    /// The disk's health, and the time for which it has held requests without completing one. Cheaper for the
+    /// disk's thread than a report.
     ///
     /// # Errors
     /// When the dispatcher has stopped.
@@ -182,7 +182,7 @@ impl DispatcherHandle {
     }
 }
 
-fn rejected(io: Io, reason: Reason) -> Rejected {
+fn rejected(io: Io, reason: RejectReason) -> Rejected {
     Rejected {
         io: Box::new(io),
         reason,

@@ -1,42 +1,41 @@
-//! How much of a miss is the host's.
+//! The host's part of a deadline miss.
 //!
-//! A host that keeps a disk from its work for 300 ms makes late what was on the disk, what was queued,
-//! and what comes while the disk has not caught up. So what the host took is kept as a *debt* of the
-//! disk, and a request is excused by the debt at its end. Two things keep the debt from hiding a miss
-//! that is the scheduler's:
+//! A host that keeps a disk from its work for 300 ms delays the requests on the disk, the queued ones, and
+//! those that arrive before the disk has caught up. The time lost is therefore kept as a *debt* of the
+//! host, and a request is excused by the debt at its end. Two rules keep the debt from hiding a miss of
+//! the scheduler:
 //!
-//! * It is gone when the disk has caught up: when it has completed something, or is to be given something,
-//!   and no released real-time request is queued or on it.
-//! * A scheduler that knows better is taken at its word. Where `exact` finds that from now on nobody
-//!   need be late by more than x, then no more than x is owed from now on; where S(t) is not negative,
-//!   nothing.
+//! * The debt ends when the disk has caught up: at a completion or a decision without any released
+//!   real-time request queued or on the disk.
+//! * A better bound of the scheduler limits it. If `exact` finds that no future request need be late by
+//!   more than x, the debt becomes at most x; if S(t) is not negative, the debt becomes zero.
 //!
-//! And never is more owed than was measured: stretches of time that overlap count once. The argument is in
+//! The debt never exceeds the measured time: overlapping delays count once. For the argument see
 //! docs/design/scheduling.md, section 12.
 
 use sched::units::{Nanos, Time};
 
-/// What the host owes a disk.
+/// The time that the host owes a disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostDebt {
     owed: Nanos,
-    /// What the host did until then has been counted.
+    /// Delays up to this time have been counted.
     counted_until: Time,
 }
 
 impl HostDebt {
-    /// The host kept the disk from its work between these instants.
+    /// Adds a delay by the host.
     pub(super) fn took(&mut self, from: Time, to: Time) {
         self.owed += to.saturating_since(from.max(self.counted_until));
         self.counted_until = self.counted_until.max(to);
     }
 
-    /// What is owed.
+    /// The current debt.
     pub(super) fn owed(&self) -> Nanos {
         self.owed
     }
 
-    /// No request can be late by more than this, now or later, unless more goes wrong.
+    /// Limits the debt: no request can be late by more than `shortfall`, unless the host delays more.
     pub(super) fn limit(&mut self, shortfall: Nanos) {
         self.owed = self.owed.min(shortfall);
     }

@@ -1,8 +1,8 @@
 //! Requests on their way to the dispatcher.
 //!
-//! The place that a request has taken is also where it lies until the dispatcher takes it in: the
-//! submitter puts it there first and links the place afterwards, so there is nothing half done that the
-//! dispatcher could find and have to wait for.
+//! The slot that a request has taken is also where it is stored until the dispatcher takes it in. The
+//! submitter first stores the request and then links the slot. The dispatcher therefore never finds a
+//! half-done push that it would have to wait for.
 
 use parking_lot::Mutex;
 use sched::request::RequestId;
@@ -19,13 +19,13 @@ pub(super) struct Submitted {
 
 /// See the [module](self).
 pub(super) struct Inbox {
-    /// By place. Only who has the place locks it, so nobody ever waits.
+    /// By slot. Only the slot's owner locks a cell, so no lock is ever contended.
     cells: Box<[Mutex<Option<Submitted>>]>,
     arrived: IndexStack,
 }
 
 impl Inbox {
-    /// For so many places.
+    /// An inbox for this number of slots.
     pub(super) fn new(places: u32) -> Self {
         Self {
             cells: (0..places).map(|_| Mutex::default()).collect(),
@@ -33,25 +33,25 @@ impl Inbox {
         }
     }
 
-    /// Puts a request into its place.
+    /// Stores a request in its slot and links the slot.
     pub(super) fn push(&self, id: RequestId, io: Io) {
         let index = index_of(id);
         *self.cells[index].lock() = Some(Submitted { id, io });
         self.arrived.push(index as u32);
     }
 
-    /// The next request in the order in which they came. `batch` is the dispatcher's, always the same.
+    /// The next request in order of arrival. The dispatcher passes the same `batch` in each call.
     pub(super) fn pop(&self, batch: &mut Vec<u32>) -> Option<Submitted> {
         loop {
             let index = self.arrived.take_first(batch)?;
-            // It is gone already if the way in has been closed and cleared.
+            // The cell is empty if the inbox has been closed and cleared.
             if let Some(submitted) = self.cells[index as usize].lock().take() {
                 return Some(submitted);
             }
         }
     }
 
-    /// How many requests fit.
+    /// The number of slots.
     pub(super) fn capacity(&self) -> usize {
         self.cells.len()
     }
@@ -60,7 +60,7 @@ impl Inbox {
         self.arrived.is_empty()
     }
 
-    /// Drops what is here, also what the dispatcher was about to take, which answers it.
+    /// Drops all requests, also those in the dispatcher's batch; dropping a request answers it.
     pub(super) fn clear(&self) {
         for cell in &self.cells {
             drop(cell.lock().take());

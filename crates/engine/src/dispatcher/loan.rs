@@ -1,36 +1,35 @@
-//! The dispatcher, lent to those who submit while its thread sleeps.
+//! Lending the dispatcher's state to submitters while the disk's thread sleeps.
 //!
-//! A disk that completes at once is a copy of some kilobytes; waking the thread that would do the copy,
-//! and being woken by it, costs more than the copy, and then two processors have the data in their
-//! caches by turns. So the thread of such a disk leaves its [`Runner`] behind when it goes to sleep, and
-//! a submitter that finds it runs it: one owner at a time still decides every request, only the thread
-//! changes.
+//! On a disk that completes at once, a transfer is a copy of some kilobytes. Waking the disk's thread for
+//! it, and being woken by it, costs more than the copy, and the data moves between two processors' caches.
+//! So the thread of such a disk leaves its [`Runner`] in a shared cell when it goes to sleep. A submitter
+//! that finds the runner there runs it. The runner has one owner at a time, and the same state decides
+//! every request; only the thread changes.
 //!
-//! # Why this harms no promise
+//! # No deadline is at risk
 //!
-//! * The thread lends only when nothing is queued, no timer is set and no task but the floor has joined:
-//!   nobody is promised anything. A task joins through the control queue, which only the thread
-//!   serves, and from then on it lends no more. So a borrower that loses the processor delays best
-//!   effort, never a deadline.
-//! * Nobody waits for a lock: the runner is taken and left in one exchange. The thread that wants it and
-//!   finds it taken sleeps until the borrower, on leaving, rings.
-//! * A borrower serves a bounded number of bytes, and leaves the rest to the thread.
+//! * The thread lends the runner only when nothing is queued, no timer is set, and no task but the floor
+//!   has joined. Tasks join through the control queue, which only the disk's thread serves, and from then
+//!   on it lends no more. So a borrower that loses the processor delays best effort, never a deadline.
+//! * No thread waits for a lock: the runner is taken and returned by one atomic exchange. If the disk's
+//!   thread finds the cell empty, it sleeps until the borrower rings after returning the runner.
+//! * A borrower serves a bounded number of bytes and leaves the rest to the disk's thread.
 //!
-//! # No request is forgotten
+//! # No request is lost
 //!
-//! The doorbell is armed while nobody has the runner, and disarmed by whoever takes it, who arms it
-//! again on leaving and then looks once more for work. Whoever submits meanwhile either finds the
-//! runner, or an armed bell, or somebody who is going to look.
+//! The doorbell is armed while the runner is in the cell. A borrower disarms it, arms it again on return,
+//! and then looks for work once more. So a submitter finds the runner, an armed doorbell, or a borrower
+//! that is going to look.
 
 use super::Shared;
 use super::run::Runner;
 use crate::panics;
 
-/// How often a borrower looks again for what others have submitted meanwhile.
+/// Number of times that a borrower looks for requests submitted meanwhile.
 const LOOKS_MAX: usize = 4;
 
-/// Leaves the runner behind and sleeps until it is needed on this thread, which is the disk's. `None`
-/// if a borrower has panicked and with it the dispatcher has ended.
+/// Lends the runner and sleeps until the disk's thread, which calls this, needs it again. `None` if a
+/// borrower has panicked, which ends the dispatcher.
 pub(super) fn lend(shared: &Shared, runner: Box<Runner>) -> Option<Box<Runner>> {
     leave(shared, runner);
     let mut is_needed = shared.has_work();
@@ -45,19 +44,19 @@ pub(super) fn lend(shared: &Shared, runner: Box<Runner>) -> Option<Box<Runner>> 
         if shared.is_closed() {
             return None;
         }
-        // Somebody has it, and rings if anything is left for this thread.
+        // A borrower has the runner, and rings if work is left for this thread.
         is_needed = false;
     }
 }
 
-/// Serves what has been submitted, if nobody has the runner. Whether it did.
+/// Borrows the runner, if it is available, and serves the submitted requests. Returns true if it did.
 pub(super) fn help(shared: &Shared) -> bool {
     let mut looks = 0;
     while let Some(mut runner) = shared.idle.take() {
         shared.bell.disarm();
         looks += 1;
         let Ok(is_busy) = panics::shared(|| runner.help(shared)) else {
-            // The panic has been reported. As when the thread panics: the end, with answers for all.
+            // The panic has been reported. As after a panic of the thread, the dispatcher ends and answers all.
             shared.close();
             drop(runner);
             shared.bell.event().signal();

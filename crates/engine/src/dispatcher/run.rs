@@ -13,28 +13,28 @@ use crate::clock;
 use crate::completion::Sink;
 use crate::disk::{Disk, DiskError, Done};
 
-/// Bytes issued in a row before completions are looked at. A disk in memory moves them in `submit`,
-/// and the first of them should not wait for the last.
+/// Bytes issued in a row before completions are handled. A disk in memory moves data in `submit`, and the
+/// first request should not wait for the last.
 const ISSUE_BYTES_MAX: usize = 256 << 10;
 
-/// How many bytes a thread that is not the disk's moves to or from a disk that completes at once, before
-/// it leaves the rest to the disk's thread. A larger copy is worth a wake-up: it is done on another
-/// processor beside the next receive.
+/// The most bytes that a submitter transfers itself on a disk that completes at once, before it leaves the
+/// rest to the disk's thread. A larger copy is worth a wake-up: another processor makes it while the
+/// submitter receives further requests.
 pub const HELP_BYTES_MAX: u64 = 128 << 10;
 
-/// Clients woken together at the end of a batch.
+/// Clients that are woken together at the end of a batch.
 const SINKS_INLINE: usize = 8;
 
-/// Closes the way in when the thread ends, however it ends, so that nobody waits for ever.
-struct Closing<'a>(&'a Shared);
+/// Closes the inbox when the thread ends for any reason, so that no submitter waits for ever.
+struct CloseOnExit<'a>(&'a Shared);
 
-impl Drop for Closing<'_> {
+impl Drop for CloseOnExit<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// Runs until told to stop and everything has been answered.
+/// Runs until stopped and all requests have been answered.
 pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) {
     let mut runner = Box::new(Runner {
         arrived: Vec::with_capacity(shared.inbox.capacity()),
@@ -43,8 +43,8 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
         disk,
         sinks: SmallVec::new(),
     });
-    // Dropped before the runner: nothing new comes in while what it holds is answered.
-    let _closing = Closing(shared);
+    // Dropped before the runner, so that nothing arrives while the runner's requests are answered.
+    let _closing = CloseOnExit(shared);
     loop {
         runner.take_in(shared, clock::now());
         let until = runner.act(shared, clock::now());
@@ -64,31 +64,31 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
     }
 }
 
-/// A disk and what is known and decided of it. Whoever has it runs it.
+/// A disk and the state of its dispatcher. Only the owner of this value may use the disk.
 pub(super) struct Runner {
     state: DispatcherState,
     disk: Box<dyn Disk>,
-    /// Places whose requests have come and are to be taken in, the first last.
+    /// Slots of requests that have arrived and are to be taken in; the oldest is last.
     arrived: Vec<u32>,
     done: Vec<Done>,
-    /// Whom to wake at the end of the batch.
+    /// Clients to wake at the end of the batch.
     sinks: SmallVec<[Arc<dyn Sink>; SINKS_INLINE]>,
 }
 
 impl Runner {
-    /// Whether others than the disk's thread may run it: nothing on the disk is ever waited for, and
-    /// nobody has been promised anything that a thread without priority could make late.
+    /// True if threads other than the disk's may run it: no transfer is ever waited for, and there is no
+    /// reservation that a thread without priority could delay.
     fn may_be_lent(&self, shared: &Shared) -> bool {
-        shared.at_once && !self.state.has_promises() && !self.state.is_deaf()
+        shared.at_once && !self.state.has_promises() && !self.state.has_wait_failed()
     }
 
-    /// Does what can be done at once with what has been submitted, on a thread that is not the
-    /// disk's. True if something is left, which the disk's thread has to see to.
+    /// Serves submitted requests on a borrower's thread, as far as that is possible without waiting. Returns
+    /// true if work is left for the disk's thread.
     pub(super) fn help(&mut self, shared: &Shared) -> bool {
         let mut taken_bytes = 0;
         loop {
             let mut now = clock::now();
-            // What passes one by one leaves nothing behind that the next would be queued with.
+            // A request that passes is never queued, so the next one need not be ordered against it.
             while let Some(Submitted { id, io }) = shared.inbox.pop(&mut self.arrived) {
                 taken_bytes += io.count.bytes().0;
                 if taken_bytes > HELP_BYTES_MAX {
@@ -120,13 +120,13 @@ impl Runner {
     fn take_in(&mut self, shared: &Shared, now: Time) {
         self.take_requests(shared, now);
         for control in shared.control.take_all() {
-            // Whoever submitted and then cancelled, or stopped, means it in that order.
+            // Requests submitted before a cancel or a stop come before it.
             self.take_requests(shared, now);
-            self.obey(now, control);
+            self.handle_control(now, control);
         }
     }
 
-    /// Takes in what has been submitted; how many bytes that is.
+    /// Takes in all submitted requests; returns their bytes.
     fn take_requests(&mut self, shared: &Shared, now: Time) -> u64 {
         let mut bytes = 0;
         while let Some(Submitted { id, io }) = shared.inbox.pop(&mut self.arrived) {
@@ -136,9 +136,9 @@ impl Runner {
         bytes
     }
 
-    fn obey(&mut self, now: Time, control: Control) {
-        // Who asks waits for the answer, unless it has been dropped since: no matter.
-        fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
+    fn handle_control(&mut self, now: Time, control: Control) {
+        // The caller waits for the reply. If it has gone, the reply is dropped.
+        fn send_reply<T>(reply: oneshot::Sender<T>, answer: T) {
             let _ = reply.send(answer);
         }
         match control {
@@ -149,11 +149,14 @@ impl Runner {
                 first_release,
                 reply,
             } => {
-                tell(reply, self.state.join(now, id, params, kind, first_release));
+                send_reply(reply, self.state.join(now, id, params, kind, first_release));
             }
             Control::Leave { id, reply } => {
-                self.state
-                    .leave(now, id, Box::new(move |free_from| tell(reply, free_from)));
+                self.state.leave(
+                    now,
+                    id,
+                    Box::new(move |free_from| send_reply(reply, free_from)),
+                );
             }
             Control::EndSpan { id, last_deadline } => self.state.end_span(now, id, last_deadline),
             Control::SetDeltaL {
@@ -161,13 +164,13 @@ impl Runner {
                 published,
             } => self.state.set_delta_l(now, corrected, published),
             Control::Cancel(id) => self.state.cancel(now, id),
-            Control::Report(reply) => tell(reply, self.state.report(now)),
-            Control::Health(reply) => tell(reply, self.state.health(now)),
+            Control::Report(reply) => send_reply(reply, self.state.report(now)),
+            Control::Health(reply) => send_reply(reply, self.state.health(now)),
             Control::Stop { drain } => self.state.stop(now, drain),
         }
     }
 
-    /// Acts until there is nothing to do, or enough has been issued. Returns until when to sleep.
+    /// Carries out actions until there is none or enough has been issued. Returns until when to sleep.
     fn act(&mut self, shared: &Shared, mut now: Time) -> Option<Time> {
         let mut issued_bytes = 0;
         loop {
@@ -189,7 +192,7 @@ impl Runner {
                         );
                     }
                     let issued = self.disk.ready_at().unwrap_or_else(clock::now);
-                    // Where `submit` moves the data, that is the disk's time and not the host's.
+                    // Where `submit` moves the data, its duration is the disk's time and not the host's.
                     if !shared.at_once {
                         self.state.issued_late(tag, issued.saturating_since(now));
                     }
@@ -224,7 +227,7 @@ impl Runner {
     fn sleep(&mut self, shared: &Shared, until: Option<Time>) {
         let bell = &shared.bell;
         if until == Some(Time::ZERO) || self.disk.has_ready() {
-            // Nobody needs to ring.
+            // The thread will not sleep, so the doorbell stays disarmed.
             self.poll_disk(shared);
             return;
         }
@@ -234,7 +237,7 @@ impl Runner {
         } else {
             until
         };
-        if shared.at_once || self.state.is_deaf() {
+        if shared.at_once || self.state.has_wait_failed() {
             bell.event().wait(until);
         } else {
             self.wait_for_disk(shared, until);
@@ -242,9 +245,9 @@ impl Runner {
         bell.disarm();
     }
 
-    /// Takes from the disk what it has completed.
+    /// Takes completions from the disk without waiting.
     fn poll_disk(&mut self, shared: &Shared) {
-        if !self.state.is_deaf() && (self.disk.has_ready() || !shared.at_once) {
+        if !self.state.has_wait_failed() && (self.disk.has_ready() || !shared.at_once) {
             self.wait_for_disk(shared, Some(Time::ZERO));
         }
     }
@@ -253,7 +256,8 @@ impl Runner {
         let waited = self.disk.wait(until, shared.bell.event(), &mut self.done);
         if let Err(error) = waited {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            self.state.deaf(clock::now(), DiskError::Gone { errno });
+            self.state
+                .wait_failed(clock::now(), DiskError::Gone { errno });
         }
     }
 

@@ -1,11 +1,11 @@
-//! Places for requests on their way through a disk, shared between submitters and the dispatcher.
+//! Slots of a disk's requests, shared between submitters and the dispatcher.
 //!
-//! A submitter takes a place before it hands its request over, so a disk's inbox never overflows and
-//! the dispatcher needs no memory of its own for a request. Streams, clients with a reservation and
-//! plain best effort have places of their own: none of them can fill the way of another.
+//! A submitter takes a slot before it hands its request over. So a disk's inbox never overflows, and the
+//! dispatcher allocates no memory for a request. Streams, clients with a reservation and plain best effort
+//! have slots of their own, so none of them can block another.
 //!
-//! A request's id is its place and how often the place has been used, so an id is never given twice
-//! and finding a request by its id is an index.
+//! A request's id is its slot and the number of times that the slot has been used. So ids are unique, and
+//! a request is found by its id with an array access.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ use sched::request::{Class, RequestId};
 
 use crate::handoff::IndexSet;
 
-/// How many requests may be queued at a disk at a time.
+/// Number of requests that may be queued at a disk at a time, by class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Places {
     /// Requests of streams.
@@ -26,7 +26,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// All of them.
+    /// The sum over all classes.
     #[must_use]
     pub const fn total(self) -> u32 {
         self.stream
@@ -36,8 +36,8 @@ impl Places {
 }
 
 impl Default for Places {
-    /// As many as a scheduler queues unless told otherwise, a quarter of it for streams: four requests
-    /// for each of 256.
+    /// The scheduler's default queue length, a quarter of it for streams: four requests for each of 256
+    /// streams.
     fn default() -> Self {
         Self {
             stream: 1024,
@@ -47,7 +47,7 @@ impl Default for Places {
     }
 }
 
-/// Which places a request takes.
+/// The group of slots that a request's class uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pool {
     Stream,
@@ -58,30 +58,30 @@ enum Pool {
 #[derive(Debug)]
 struct Share {
     vacant: IndexSet,
-    /// Threads that sleep until a place is vacant, or are about to.
+    /// Threads that sleep until a slot is vacant, or are about to.
     sleepers: AtomicU32,
-    /// Counts what sleepers may have to be told; what they sleep on.
-    news: AtomicU32,
+    /// The futex word: counts returned slots, and the closing.
+    wake_count: AtomicU32,
 }
 
 impl Share {
-    /// Takes a place, sleeping while there is none. `None` once `closed` says so.
+    /// Takes a slot, sleeping while there is none. `None` once `closed` returns true.
     fn take_wait(&self, closed: impl Fn() -> bool) -> Option<u32> {
         loop {
-            let news = self.news.load(Ordering::Acquire);
+            let wake_count = self.wake_count.load(Ordering::Acquire);
             if closed() {
                 return None;
             }
             if let Some(index) = self.vacant.take() {
                 return Some(index);
             }
-            // All four in one order that everybody agrees on: whatever is given back after the look sees the
-            // sleeper, and makes news.
+            // The accesses of `sleepers` and `vacant`, here and in `give`, are sequentially consistent: a slot
+            // returned after this check sees the sleeper and changes the futex word.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             let found = self.vacant.take();
             if found.is_none() {
-                // Woken, interrupted, or too late to sleep: look again.
-                let _ = futex::wait(&self.news, futex::Flags::PRIVATE, news, None);
+                // Woken, interrupted, or too late to sleep: check again.
+                let _ = futex::wait(&self.wake_count, futex::Flags::PRIVATE, wake_count, None);
             }
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
             if found.is_some() {
@@ -98,17 +98,17 @@ impl Share {
     }
 
     fn wake(&self, threads: u32) {
-        self.news.fetch_add(1, Ordering::Release);
-        // It fails only for an address that is none.
-        let _ = futex::wake(&self.news, futex::Flags::PRIVATE, threads);
+        self.wake_count.fetch_add(1, Ordering::Release);
+        // Fails only for an invalid address.
+        let _ = futex::wake(&self.wake_count, futex::Flags::PRIVATE, threads);
     }
 }
 
-/// The places of one disk.
+/// The slots of one disk.
 #[derive(Debug)]
 pub(super) struct Slots {
     shares: [Share; 3],
-    /// How often each place has been used.
+    /// Number of uses of each slot.
     uses: Box<[AtomicU32]>,
     places: Places,
 }
@@ -121,7 +121,7 @@ const fn pool_of(class: Class) -> Pool {
     }
 }
 
-/// The place that an id names.
+/// The slot of an id.
 pub(super) const fn index_of(id: RequestId) -> usize {
     (id.0 & 0xffff_ffff) as usize
 }
@@ -135,7 +135,7 @@ impl Slots {
             Share {
                 vacant,
                 sleepers: AtomicU32::new(0),
-                news: AtomicU32::new(0),
+                wake_count: AtomicU32::new(0),
             }
         };
         let shares = [
@@ -154,13 +154,13 @@ impl Slots {
         self.places
     }
 
-    /// Takes a place for a request of `class`.
+    /// Takes a slot for a request of `class`.
     pub(super) fn take(&self, class: Class) -> Option<RequestId> {
         let index = self.share(class).vacant.take()?;
         Some(self.id(index))
     }
 
-    /// Takes a place, sleeping while there is none. `None` once `closed` says so.
+    /// Takes a slot, sleeping while there is none. `None` once `closed` returns true.
     pub(super) fn take_wait(&self, class: Class, closed: impl Fn() -> bool) -> Option<RequestId> {
         let index = self.share(class).take_wait(closed)?;
         Some(self.id(index))
@@ -170,13 +170,13 @@ impl Slots {
         &self.shares[pool_of(class) as usize]
     }
 
-    /// The id of the next use of a place, which the caller has taken.
+    /// The id for the next use of a slot, which the caller has taken.
     fn id(&self, index: u32) -> RequestId {
         let uses = self.uses[index as usize].fetch_add(1, Ordering::Relaxed);
         RequestId(u64::from(uses) << 32 | u64::from(index))
     }
 
-    /// Gives a place back.
+    /// Returns a slot.
     pub(super) fn give(&self, id: RequestId) {
         let index = index_of(id) as u32;
         let pool = if index < self.places.stream {
@@ -189,7 +189,7 @@ impl Slots {
         self.shares[pool as usize].give(index);
     }
 
-    /// Wakes everybody who sleeps, to find out that the disk is closed.
+    /// Wakes all sleepers, so that they see that the disk is closed.
     pub(super) fn wake_all(&self) {
         for share in &self.shares {
             share.wake(i32::MAX.unsigned_abs());

@@ -1,10 +1,11 @@
-//! What a dispatcher knows and decides: events in, typed actions out.
+//! The decisions of a dispatcher: events in, typed actions out.
 //!
-//! No thread, no clock, no I/O: the same object runs behind a thread in the server, in virtual time in
-//! a simulator, and step by step in tests. Whoever drives it reports events with the time at which
-//! they happened and then carries out [`DispatcherState::next_action`] until that is to sleep. What goes
-//! wrong with a disk, and then, is in `faults`; what the host delays, in `host`; tasks and reports are in
-//! `control`.
+//! This state has no thread, no clock and no I/O. It runs behind a thread in the server, in virtual time
+//! in a simulator, and step by step in tests. The driver reports events with the time at which they
+//! happened, and then carries out [`DispatcherState::next_action`] until that is to sleep.
+//!
+//! `faults` handles failing, stalling and vanishing disks; `host` measures delays by the host; `control`
+//! handles tasks and reports.
 
 mod check;
 mod control;
@@ -28,67 +29,67 @@ use crate::buffer::Segments;
 use crate::completion::{IoError, Target, Timing};
 use crate::disk::{DiskError, DiskIo, Done};
 
-/// What is to be done next.
+/// The next action for the driver.
 #[derive(Debug)]
 pub enum Action {
-    /// Give this to the disk. If it does not take it, report that as its end.
+    /// Give this to the disk. If the disk refuses it, report that as its end.
     Issue(DiskIo),
     /// Answer a request.
     Answer(Answer),
-    /// Nothing, until something happens or this instant has come.
+    /// Sleep until an event or the given time.
     Sleep {
-        /// `None`: nothing will change by itself.
+        /// `None`: only an event can change the state.
         until: Option<Time>,
     },
 }
 
-/// An answer to be given.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// To whom.
+    /// Its receiver.
     pub target: Target,
-    /// How the request ended.
+    /// The result of the request.
     pub result: Result<(), IoError>,
-    /// When what happened.
+    /// Times of the request's steps.
     pub timing: Timing,
 }
 
-/// What is wrong with a disk.
+/// Health of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
-    /// It does not answer at the moment; what is queued waits.
+    /// It does not answer at the moment; queued requests wait.
     pub stalled: bool,
-    /// It has not answered for so long that everything it was asked has failed, and it has not yet answered for
-    /// all that was on it then.
+    /// It exceeded the give-up limit, so all its requests have failed; and it has not yet answered for all
+    /// that were on it then.
     pub given_up: bool,
-    /// It is gone for good; the error it left with.
+    /// It is gone for good, with this error.
     pub gone: Option<DiskError>,
     /// The last error of a transfer.
     pub last_error: Option<DiskError>,
-    /// How often it has stalled.
+    /// Number of stalls so far.
     pub stalls: u64,
-    /// How often it was given up.
+    /// Number of times that it was given up.
     pub given_ups: u64,
-    /// How often it has answered again after it had stalled.
+    /// Number of times that it has answered again after a stall.
     pub comebacks: u64,
 }
 
-/// How things stand with a disk.
+/// A report on a disk.
 #[derive(Clone, Debug)]
 pub struct DispatcherReport {
-    /// When this was the state.
+    /// Time of the report.
     pub at: Time,
     /// The scheduler's view, in the disk's time.
     pub scheduler: DiskReport,
-    /// What has come of requests, net of the host's lateness.
+    /// Counters of requests, net of the host's lateness.
     pub counters: Counters,
-    /// What is wrong.
+    /// The disk's health.
     pub health: Health,
     /// Requests queued or on the disk.
     pub requests: usize,
     /// Pieces on the disk.
     pub on_disk: usize,
-    /// For how long it has held pieces without completing one.
+    /// Time for which it has held pieces without completing one.
     pub silent: Nanos,
 }
 
@@ -98,7 +99,7 @@ enum Phase {
     OnDisk,
 }
 
-/// A request that has been taken.
+/// An accepted request.
 #[derive(Debug)]
 struct Entry {
     id: RequestId,
@@ -112,7 +113,7 @@ struct Entry {
     /// `None` once it has been answered.
     target: Option<Target>,
     timing: Timing,
-    /// How late the host was to give the disk the piece that is on it.
+    /// Delay by the host in issuing the piece that is on the disk.
     issued_late: Nanos,
     phase: Phase,
 }
@@ -123,45 +124,45 @@ type LeaveReply = Box<dyn FnOnce(Option<Time>) + Send>;
 pub struct DispatcherState {
     scheduler: DiskScheduler,
     slots: Arc<Slots>,
-    /// By place.
+    /// By slot.
     entries: Vec<Option<Entry>>,
     live: usize,
     on_disk: usize,
-    /// How many pieces the disk is given at a time.
+    /// The most pieces on the disk at a time.
     disk_places: usize,
     answers: VecDeque<Answer>,
-    /// The writes that failed last, as many as there are places: what is to come after one may be on its way.
+    /// The last failed writes, as many as there are slots; requests ordered after them may still arrive.
     failed_writes: VecDeque<RequestId>,
-    /// What the scheduler has let pass and the disk has not been given.
+    /// A request that bypassed the queue and has not been issued.
     passing: Option<Dispatch>,
     leaving: Vec<(TaskId, LeaveReply)>,
-    /// Tasks whose time is over, and the last deadline they may still have.
+    /// Tasks whose span has ended, with their last permitted deadline.
     ending: Vec<(TaskId, Time)>,
-    /// The task that keeps best effort from starving.
+    /// The task of the best-effort floor.
     floor: Option<TaskId>,
     health: Health,
     counters: Counters,
     debt: HostDebt,
     patience: Patience,
-    /// When the disk last completed something, or was given something while it had nothing.
+    /// Time of the disk's last completion, or of the first issue to an idle disk if that was later.
     progress: Time,
-    /// Whether the disk can be waited for.
-    deaf: bool,
+    /// The disk cannot be waited for any more.
+    wait_failed: bool,
     stopping: bool,
-    /// It stops without waiting for more than a disk that is well takes.
-    hurried: bool,
-    /// When the scheduler wanted to be asked again.
+    /// Stopping without draining: the disk is given up as soon as it counts as stalled.
+    is_hurried: bool,
+    /// When the scheduler asked to be called again.
     alarm: Option<Time>,
-    /// Since when something has happened that may change what it would decide, while there is room on the
-    /// disk.
+    /// Time of the first event since the last decision that may change the decision, while the disk has
+    /// room.
     decision_due: Option<Time>,
-    /// No event is reported as earlier than another before it.
+    /// Time of the last event; events are never reported in reverse order.
     last: Time,
     events: u64,
 }
 
 impl DispatcherState {
-    /// The state of an idle disk that holds `disk_places` pieces at a time.
+    /// The state of an idle disk that holds at most `disk_places` pieces.
     #[must_use]
     pub fn new(
         scheduler: DiskScheduler,
@@ -191,8 +192,8 @@ impl DispatcherState {
             live: 0,
             on_disk: 0,
             disk_places,
-            // Each request is answered once, and a place is used again only after that has been queued:
-            // twice the places covers what may be queued between two rounds of actions.
+            // Each request is answered once, and its slot is reused only after the answer has been queued. Twice
+            // the slots covers all answers queued between two rounds of actions.
             answers: VecDeque::with_capacity(2 * total),
             failed_writes: VecDeque::with_capacity(total),
             passing: None,
@@ -204,9 +205,9 @@ impl DispatcherState {
             debt: HostDebt::default(),
             patience,
             progress: Time::ZERO,
-            deaf: false,
+            wait_failed: false,
             stopping: false,
-            hurried: false,
+            is_hurried: false,
             alarm: None,
             decision_due: None,
             last: Time::ZERO,
@@ -215,21 +216,21 @@ impl DispatcherState {
         }
     }
 
-    /// Takes a place for a request of `class`, to be handed in with [`submit`](Self::submit).
+    /// Takes a slot for a request of `class`, to be used with [`submit`](Self::submit).
     #[must_use]
     pub fn reserve(&self, class: Class) -> Option<RequestId> {
         self.slots.take(class)
     }
 
-    /// Takes in a request, for which `id` was reserved.
+    /// Takes in a request in the slot `id`.
     pub fn submit(&mut self, now: Time, id: RequestId, io: Io) {
         if let Some(request) = self.enter(now, id, io) {
             self.queue(now, request);
         }
     }
 
-    /// As [`submit`](Self::submit), of a disk that completes at once: where nothing else could be decided, the
-    /// next action is to issue the request, which is then never queued. Whether that is so.
+    /// As [`submit`](Self::submit), for a disk that completes at once: if the request is the only possible
+    /// decision, it bypasses the queue and is issued by the next action. Returns true if it does.
     pub fn pass(&mut self, now: Time, id: RequestId, io: Io) -> bool {
         let Some(request) = self.enter(now, id, io) else {
             return false;
@@ -241,7 +242,7 @@ impl DispatcherState {
         self.passing.is_some()
     }
 
-    /// Gives a request its place, or an answer if it is refused.
+    /// Stores a request in its slot, or answers it if it is refused.
     fn enter(&mut self, now: Time, id: RequestId, io: Io) -> Option<Request> {
         let now = self.event(now);
         let timing = Timing {
@@ -272,9 +273,9 @@ impl DispatcherState {
             phase: Phase::Queued,
         });
         self.live += 1;
-        let forerunner = self.is_after_failed(request.op, &request.order);
+        let predecessor_failed = self.is_after_failed(request.op, &request.order);
         let refusal = self.refusal(request.class);
-        if let Some(error) = refusal.or(forerunner.then_some(IoError::Forerunner)) {
+        if let Some(error) = refusal.or(predecessor_failed.then_some(IoError::PredecessorFailed)) {
             self.finish(id, Err(error), now);
             if request.op == Op::Write {
                 self.fail_followers(now, id);
@@ -295,7 +296,7 @@ impl DispatcherState {
         }
     }
 
-    /// A piece has ended on the disk.
+    /// Handles the end of a piece.
     pub fn done(&mut self, now: Time, done: &Done) {
         let id = RequestId(done.tag);
         let at = self.event(done.at.min(now));
@@ -335,7 +336,7 @@ impl DispatcherState {
         entry.phase = Phase::Queued;
         if piece.finished {
             self.finish(id, Ok(()), at);
-        } else if let Some(error) = self.doomed(id) {
+        } else if let Some(error) = self.rest_failure(id) {
             self.scheduler.cancel(at, id);
             self.finish(id, Err(error), at);
         }
@@ -353,7 +354,7 @@ impl DispatcherState {
         }
     }
 
-    /// Takes a request back if it is not on the disk.
+    /// Cancels a request if it is not on the disk.
     pub fn cancel(&mut self, now: Time, id: RequestId) {
         let now = self.event(now);
         let queued = self.entries.get(index_of(id)).and_then(Option::as_ref);
@@ -364,7 +365,7 @@ impl DispatcherState {
         }
     }
 
-    /// What to do at `now`.
+    /// The next action at `now`.
     pub fn next_action(&mut self, now: Time) -> Action {
         let now = self.last.max(now);
         self.check_stall(now);
@@ -403,7 +404,7 @@ impl DispatcherState {
                 let from = (dispatch.offset.0 * SECTOR_BYTES) as usize;
                 let piece = all.slice(from..from + dispatch.count.bytes().0 as usize);
                 entry.segments = Some(all);
-                // Only a buffer in a million transfers at a time cannot be sliced.
+                // Slicing fails only for a buffer with a million transfers.
                 piece.unwrap_or_else(|_| Segments::empty(dispatch.op))
             }
             None => Segments::empty(dispatch.op),
@@ -429,9 +430,9 @@ impl DispatcherState {
         })
     }
 
-    /// Ends a request that is not on the disk: answers it, counts it, gives its place back.
+    /// Ends a request that is not on the disk: answers it, counts it, and frees its slot.
     fn finish(&mut self, id: RequestId, result: Result<(), IoError>, at: Time) {
-        // Where it lies: it is too long to be moved for nothing.
+        // Edited in place: an entry is large, and moving it would copy it.
         let place = &mut self.entries[index_of(id)];
         let entry = place.as_mut().expect("a request ends once");
         self.live -= 1;
@@ -446,7 +447,7 @@ impl DispatcherState {
             overrun: timing.overrun,
             failed: result.is_err() || entry.target.is_none(),
         });
-        // The memory first, then the answer, then the place.
+        // In this order: release the memory, queue the answer, free the slot.
         drop(entry.segments.take());
         let target = entry.target.take();
         *place = None;
@@ -466,7 +467,7 @@ impl DispatcherState {
             .expect("a request that is queued or on the disk has a place")
     }
 
-    /// Notes that something happened, not before what happened last.
+    /// Records an event; returns its time, which is never before that of the previous event.
     fn event(&mut self, at: Time) -> Time {
         self.last = self.last.max(at);
         self.decision_due.get_or_insert(self.last);

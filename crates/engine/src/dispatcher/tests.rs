@@ -1,4 +1,4 @@
-//! Dispatchers on a disk in memory, which does what a test has in mind for it.
+//! Tests of dispatchers on a disk in memory whose faults the test controls.
 
 mod faults;
 mod host;
@@ -35,29 +35,29 @@ fn scheduler() -> DiskScheduler {
     DiskScheduler::new(Arc::new(profile), SchedulerConfig::default())
 }
 
-/// However slow the host is, a disk does not stall in a test that is not about that.
+/// Limits that no slow host exceeds, for tests that are not about stalls.
 const NEVER: Patience = Patience {
     stalled_after: Nanos::from_secs(100_000),
     give_up_after: Nanos::from_secs(100_000),
 };
 
-/// A disk that is stalled is given up at once.
+/// A stalled disk is given up at once.
 const LITTLE: Patience = Patience {
     stalled_after: Nanos::from_millis(30),
     give_up_after: Nanos::from_millis(30),
 };
 
-/// What a test does to a disk that lives in memory.
+/// Faults that a test injects.
 #[derive(Debug, Default)]
-struct Knobs {
-    /// Completes nothing while set.
+struct InjectedFaults {
+    /// Nothing completes while set.
     frozen: AtomicBool,
-    /// Every write from now on fails.
+    /// Writes fail while set.
     fails_writes: AtomicBool,
-    /// Every transfer from now on fails: the disk is gone.
+    /// Transfers fail while set: the disk is gone.
     vanished: AtomicBool,
     /// Waiting fails.
-    deaf: AtomicBool,
+    wait_failed: AtomicBool,
     /// Panics in the next submission.
     panics: AtomicBool,
 }
@@ -65,7 +65,7 @@ struct Knobs {
 struct MemoryDisk {
     bytes: Vec<u8>,
     held: Vec<DiskIo>,
-    knobs: Arc<Knobs>,
+    faults: Arc<InjectedFaults>,
     served: Arc<Mutex<Vec<(Op, Sector)>>>,
 }
 
@@ -83,8 +83,8 @@ impl Disk for MemoryDisk {
     }
 
     fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
-        assert!(!self.knobs.panics.load(Ordering::SeqCst), "on purpose");
-        if self.knobs.vanished.load(Ordering::SeqCst) {
+        assert!(!self.faults.panics.load(Ordering::SeqCst), "on purpose");
+        if self.faults.vanished.load(Ordering::SeqCst) {
             return Err(DiskError::Gone {
                 errno: libc::ENODEV,
             });
@@ -94,17 +94,17 @@ impl Disk for MemoryDisk {
     }
 
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        if self.knobs.deaf.load(Ordering::SeqCst) {
+        if self.faults.wait_failed.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        if self.held.is_empty() || self.knobs.frozen.load(Ordering::SeqCst) {
+        if self.held.is_empty() || self.faults.frozen.load(Ordering::SeqCst) {
             wake.wait(until);
             return Ok(());
         }
         for io in self.held.drain(..) {
             let at = (io.start.0 * SECTOR_BYTES) as usize;
             let range = at..at + io.segments.size();
-            let fails = io.op == Op::Write && self.knobs.fails_writes.load(Ordering::SeqCst);
+            let fails = io.op == Op::Write && self.faults.fails_writes.load(Ordering::SeqCst);
             match io.op {
                 Op::Read => io.segments.copy_from(0, &self.bytes[range]),
                 Op::Write if fails => {}
@@ -133,19 +133,19 @@ impl Disk for MemoryDisk {
 struct Rig {
     dispatcher: Option<Dispatcher>,
     handle: DispatcherHandle,
-    knobs: Arc<Knobs>,
+    faults: Arc<InjectedFaults>,
     served: Arc<Mutex<Vec<(Op, Sector)>>>,
     account: Account,
     queue: CompletionQueue,
 }
 
 fn rig_with(places: Places, patience: Patience) -> Rig {
-    let knobs = Arc::new(Knobs::default());
+    let faults = Arc::new(InjectedFaults::default());
     let served = Arc::default();
     let disk = MemoryDisk {
         bytes: vec![0; SECTORS.bytes().0 as usize],
         held: Vec::new(),
-        knobs: Arc::clone(&knobs),
+        faults: Arc::clone(&faults),
         served: Arc::clone(&served),
     };
     let (dispatcher, _) = Dispatcher::start(DispatcherConfig {
@@ -170,17 +170,17 @@ fn rig_with(places: Places, patience: Patience) -> Rig {
     Rig {
         dispatcher: Some(dispatcher),
         handle,
-        knobs,
+        faults,
         served,
         account,
         queue,
     }
 }
 
-/// A test that has failed ends as well: no dispatcher ends before its disk does.
+/// Lets the dispatcher of a failed test end: it waits for its disk.
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.knobs.frozen.store(false, Ordering::SeqCst);
+        self.faults.frozen.store(false, Ordering::SeqCst);
     }
 }
 
@@ -203,7 +203,7 @@ impl Rig {
         }
     }
 
-    /// A transfer of 4 KiB whose buffer goes with it.
+    /// A 4 KiB transfer that owns its buffer.
     fn small(&self, token: u64, op: Op, start: u64) -> Io {
         let buffer = self.account.allocate(4096).unwrap();
         self.io(token, op, start, buffer.segments(op, 0..4096).unwrap())
@@ -234,19 +234,19 @@ impl Rig {
             .collect()
     }
 
-    /// Waits until the disk's thread has taken in everything that came before.
+    /// Waits until the disk's thread has taken in everything submitted before.
     fn settle(&self) -> DispatcherReport {
         self.handle.report().unwrap()
     }
 
     fn thaw(&self) {
-        self.knobs.frozen.store(false, Ordering::SeqCst);
+        self.faults.frozen.store(false, Ordering::SeqCst);
         self.settle();
     }
 
-    /// A disk that is busy with one read, token 0, until it thaws.
+    /// Keeps the disk busy with one read, token 0, until [`thaw`](Self::thaw).
     fn freeze(&self) {
-        self.knobs.frozen.store(true, Ordering::SeqCst);
+        self.faults.frozen.store(true, Ordering::SeqCst);
         self.handle.try_submit(self.small(0, Op::Read, 0)).unwrap();
         until("it is on the disk", || self.settle().on_disk > 0);
     }

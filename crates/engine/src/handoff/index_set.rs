@@ -1,16 +1,16 @@
-//! A set of small numbers that any thread takes from and gives to.
+//! A set of small numbers that any thread takes from and returns to.
 //!
-//! What a look finds and what a giver does after it are in one order with the other sequentially consistent
-//! operations of both, so that whoever finds nothing may announce that before it looks, and a giver who looks
-//! for announcements after it has given needs no fence: on x86 giving is one already.
+//! All operations are sequentially consistent, together with those of the callers. So a thread that finds the
+//! set empty can announce a wait and check again, and a thread that returns a number can look for
+//! announcements afterwards without a fence. On x86, returning a number is a full fence anyway.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crate::sync::AtomicU64;
 
-/// A set of numbers out of a fixed range, as bits. Low numbers are taken first, so what they name stays
-/// in the processor's caches.
+/// A set of numbers of a fixed range, as bits. Low numbers are taken first, so that the objects they index
+/// stay in the processor's caches.
 #[derive(Debug)]
 pub(crate) struct IndexSet {
     base: u32,
@@ -31,14 +31,14 @@ impl IndexSet {
         }
     }
 
-    /// Takes a number out. `None` if there was none wherever it looked when it looked there: one that is
-    /// given back meanwhile may be overlooked.
+    /// Takes a number. `None` if each word was empty when it was examined; a number returned meanwhile may be
+    /// missed.
     pub(crate) fn take(&self) -> Option<u32> {
         for (at, word) in (0..).zip(&self.words) {
             let mut seen = word.load(Ordering::SeqCst);
             while seen != 0 {
                 let bit = seen & seen.wrapping_neg();
-                // What the last owner did with what the number names comes before.
+                // Everything that the last owner did with the number's object happened before this.
                 seen = word.fetch_and(!bit, Ordering::SeqCst);
                 if seen & bit != 0 {
                     return Some(self.base + at * u64::BITS + bit.trailing_zeros());
@@ -48,7 +48,7 @@ impl IndexSet {
         None
     }
 
-    /// Puts a number back. Never waits, never fails.
+    /// Returns a number. Never waits, never fails.
     pub(crate) fn give(&self, index: u32) {
         let at = index - self.base;
         let bit = 1 << (at % u64::BITS);

@@ -1,4 +1,4 @@
-//! Numbers on their way to one thread.
+//! A stack of numbers on their way to one thread.
 
 use std::sync::atomic::Ordering;
 
@@ -6,10 +6,10 @@ use crate::sync::AtomicU32;
 
 const NONE: u32 = u32::MAX;
 
-/// A stack of numbers, linked through an array with a place for each, that is only ever taken whole; so
-/// a number that comes back while another thread looks at it cannot confuse that thread.
+/// A stack of numbers, linked through an array with an entry for each. It is only ever taken whole, so there
+/// is no ABA problem when a number returns while another thread examines it.
 ///
-/// A number may be on the stack once at a time.
+/// A number may be on the stack only once at a time.
 #[derive(Debug)]
 pub(crate) struct IndexStack {
     head: AtomicU32,
@@ -25,8 +25,8 @@ impl IndexStack {
         }
     }
 
-    /// Hands over a number, and what the caller has written before. Tries again only if another number
-    /// got in between.
+    /// Pushes a number, and publishes everything that the caller has written before. Retries only if another
+    /// push took effect in between.
     pub(crate) fn push(&self, index: u32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -41,12 +41,12 @@ impl IndexStack {
         }
     }
 
-    /// Whether there is nothing to take.
+    /// True if the stack is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) == NONE
     }
 
-    /// Takes all there are, the latest first. A number may be pushed again as soon as `each` has it.
+    /// Takes all numbers, the latest first. A number may be pushed again as soon as `each` has it.
     pub(crate) fn take_all(&self, mut each: impl FnMut(u32)) {
         if self.is_empty() {
             return;
@@ -59,8 +59,9 @@ impl IndexStack {
         }
     }
 
-    /// Takes the number that came first of those that have been taken to `batch`, or are here if that is
-    /// empty. Only one thread at a time may do so, with always the same `batch`, of enough capacity.
+    /// Takes the oldest number in `batch`; if that is empty, moves all numbers from the stack to it first.
+    /// Only one thread at a time may call this, always with the same `batch`, which must have enough
+    /// capacity.
     pub(crate) fn take_first(&self, batch: &mut Vec<u32>) -> Option<u32> {
         if batch.is_empty() {
             self.take_all(|index| batch.push(index));

@@ -1,4 +1,4 @@
-//! Values on their way to one thread, any number of them.
+//! An unbounded queue of values on their way to one thread.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -11,22 +11,22 @@ use crate::sync::AtomicPtr;
 struct Node<T> {
     value: T,
     next: *mut Node<T>,
-    /// Where it lies in the mailbox; `None` if it has been allocated.
+    /// Its place in the mailbox; `None` if it was allocated.
     place: Option<u32>,
 }
 
-/// A queue without a bound, linked in one step, all taken in one step. A value that comes while there is
-/// a place free takes that, every other is an allocation.
+/// An unbounded queue; values are linked in one step, and all are taken in one step. A value uses a free
+/// place if there is one, otherwise an allocation.
 pub(crate) struct Mailbox<T> {
-    /// The latest; null if there is none.
+    /// The latest value; null if empty.
     head: AtomicPtr<Node<T>>,
     free: IndexSet,
     places: Box<[UnsafeCell<MaybeUninit<Node<T>>>]>,
 }
 
-// SAFETY: a node belongs to whoever took its place from the free ones, until it is linked, and then to
-// the one thread that takes it off, until that gives its place back; both steps are a release for whoever
-// comes next. So values only move between threads.
+// SAFETY: a node belongs to the thread that took its place from the free set, until the node is linked; and
+// then to the thread that takes it off, until that thread returns the place. Both steps are a release for the
+// next owner. So values only move between threads.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Mailbox<T> {}
 // SAFETY: as above.
@@ -34,7 +34,7 @@ unsafe impl<T: Send> Send for Mailbox<T> {}
 unsafe impl<T: Send> Sync for Mailbox<T> {}
 
 impl<T> Mailbox<T> {
-    /// An empty mailbox that has room for so many values.
+    /// An empty mailbox with places for this number of values.
     pub(crate) fn new(places: u32) -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
@@ -45,13 +45,13 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Hands over a value. Tries again only if another value got in between.
+    /// Pushes a value. Retries only if another push took effect in between.
     pub(crate) fn push(&self, value: T) {
         let mut next = self.head.load(Ordering::Relaxed);
         let place = self.free.take();
         let node = Node { value, next, place };
         let node = match place {
-            // SAFETY: whoever takes a place has it alone; what was there has been moved out.
+            // SAFETY: the thread that took a place owns it exclusively; its previous value has been moved out.
             #[allow(unsafe_code)]
             Some(place) => unsafe { (*self.places[place as usize].get()).write(node) },
             None => Box::into_raw(Box::new(node)),
@@ -61,7 +61,7 @@ impl<T> Mailbox<T> {
                 .compare_exchange_weak(next, node, Ordering::Release, Ordering::Relaxed)
         {
             next = now;
-            // SAFETY: as long as the node is not linked nobody else has it.
+            // SAFETY: until the node is linked this thread owns it exclusively.
             #[allow(unsafe_code)]
             unsafe {
                 (*node).next = next;
@@ -69,12 +69,12 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Whether there is nothing to take.
+    /// True if the mailbox is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Takes all there are.
+    /// Takes all values.
     pub(crate) fn take_all(&self) -> Mail<'_, T> {
         let mut mail = Mail {
             first: ptr::null_mut(),
@@ -85,8 +85,8 @@ impl<T> Mailbox<T> {
         }
         let mut at = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         while !at.is_null() {
-            // SAFETY: a node is linked whole and not changed after that, and only one thread takes a
-            // head: all nodes behind it are this thread's.
+            // SAFETY: a node is complete when it is linked, and not changed after that. Only one thread takes
+            // a head, so all nodes behind it belong to this thread.
             #[allow(unsafe_code)]
             let next = unsafe { ptr::replace(&raw mut (*at).next, mail.first) };
             mail.first = at;
@@ -102,7 +102,7 @@ impl<T> Drop for Mailbox<T> {
     }
 }
 
-/// What was in a mailbox, the first first.
+/// Values taken from a mailbox, the oldest first.
 pub(crate) struct Mail<'a, T> {
     first: *mut Node<T>,
     mailbox: &'a Mailbox<T>,
@@ -115,8 +115,8 @@ impl<T> Iterator for Mail<'_, T> {
         if self.first.is_null() {
             return None;
         }
-        // SAFETY: each node is taken off the list once, and its place is not given back before it has
-        // been moved out; one without a place came from a box.
+        // SAFETY: each node is taken off the list once, and its place is returned only after the node has
+        // been moved out. A node without a place came from a box.
         #[allow(unsafe_code)]
         let node = unsafe {
             match (*self.first).place {

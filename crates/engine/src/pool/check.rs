@@ -1,4 +1,4 @@
-//! Verifying a pool that nobody uses.
+//! Verifying a pool that is not in use.
 
 use volume::Problem;
 
@@ -9,39 +9,39 @@ use crate::buffer::Memory;
 use crate::state::error::PoolError;
 use crate::state::options::PoolDisk;
 
-/// Something that [`Pool::check`](super::Pool::check) found.
+/// A finding of [`Pool::check`](super::Pool::check).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct CheckFinding {
-    /// On which disk, if on one.
+    /// The disk's name, if it concerns one.
     pub disk: Option<String>,
-    /// What.
+    /// The finding.
     pub what: String,
     /// The remedy.
     pub remedy: &'static str,
-    /// Whether data or metadata is at stake, or it is only worth knowing.
+    /// True if data or metadata is at risk; false if it is only informative.
     pub is_error: bool,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct CheckReport {
-    /// The pool's identity, if that much could be read.
+    /// The pool's id, if it could be read.
     pub name: String,
     /// Volumes examined.
     pub volumes: u64,
     /// Metadata records examined.
     pub records: u64,
-    /// The size of an extent, if that much could be read.
+    /// The extent size, if it could be read.
     pub extent_bytes: Option<u64>,
-    /// What is wrong; empty is sound.
+    /// The findings; empty if the pool is sound.
     pub findings: Vec<CheckFinding>,
 }
 
 impl Pool {
-    /// Verifies the structures of the pool that `disks` are, without changing anything.
+    /// Verifies the structures of the pool on `disks`, without changing anything.
     ///
     /// # Errors
-    /// When the disks could not be examined at all.
+    /// When the disks cannot be examined at all.
     pub fn check(memory: &Memory, disks: Vec<PoolDisk>) -> Result<CheckReport, PoolError> {
         let raw = open::raw(memory)?;
         let started = start::start(disks, Service::default())?;

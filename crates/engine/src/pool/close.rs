@@ -13,11 +13,11 @@ use crate::volume_io::request::VolumeRequest;
 use crate::volume_io::volume::Volume;
 
 impl Pool {
-    /// Ends it: waits for what is in flight, makes everything durable, stops the dispatchers. Later
+    /// Closes the pool: waits for requests in flight, makes everything durable, and stops the dispatchers. Later
     /// requests are refused.
     ///
     /// # Errors
-    /// When something could not be made durable; it is closed all the same.
+    /// When data could not be made durable; the pool is closed in any case.
     pub fn close(&self) -> Result<(), PoolError> {
         let core = &self.core;
         if !core.io.begin_close() {
@@ -28,8 +28,7 @@ impl Pool {
         result
     }
 
-    /// Waits for everything in flight and makes it durable: a flush that is a barrier, on each
-    /// volume.
+    /// Waits for everything in flight and makes it durable, by a flush on each volume that is a barrier.
     fn settle_all(&self) -> Result<(), PoolError> {
         let core = &self.core;
         let volumes: Vec<_> = core.volumes.read().values().cloned().collect();
@@ -53,10 +52,10 @@ impl Pool {
             result = result.and(flushed);
         }
         let mut meta = core.meta.lock();
-        if result.is_ok() && core.still_ours().is_ok() {
+        if result.is_ok() && core.check_ownership().is_ok() {
             result = meta.stop(core);
         }
-        // There is no later.
+        // After closing there is no retry, so a freeze is a failure.
         match core.meta_watch.frozen() {
             Some(frozen) => Err(PoolError::MetadataFailed(frozen.reason.to_string())),
             None => result,
@@ -73,18 +72,18 @@ impl Drop for Pool {
 }
 
 impl PoolCore {
-    /// Ends all threads. What is queued fails.
+    /// Ends all threads. Queued requests fail.
     pub(crate) fn shut_down(&self) {
         self.keeper.stop();
         for disk in &self.io.disks {
             disk.stop();
         }
-        // Everything under way now fails at the disks, in its turn; whoever waits is answered.
+        // Requests under way now fail at the disks, one after another, and their waiters are answered.
         let volumes: Vec<_> = self.volumes.read().values().cloned().collect();
         let disks: Vec<&DiskCore> = self.io.disks.iter().collect();
         while !volumes.iter().all(|volume| volume.is_quiet()) {
             self.worker.fence();
-            // What a sync says has been told to the requests that wait for it.
+            // The result has been delivered to the waiting requests.
             drop(sync_all(&disks));
             self.committer.fence();
         }

@@ -1,4 +1,17 @@
-//! The control plane's entry points.
+//! Entry points of the control plane.
+//!
+//! # How a volume is changed
+//!
+//! [`Pool::create_volume`], [`Pool::grow`], [`Pool::shrink`] and [`Pool::delete_volume`] follow one scheme:
+//!
+//! 1. Resolve the placement (`placement`) and lock the metadata. From here on no other change runs.
+//! 2. Check users and reservations. While a stream reserves part of a volume, the volume grows only on disks
+//!    and zones that it has, and does not shrink into the reserved range.
+//! 3. `Meta::change` (`background/metadata.rs`) plans the transaction (`volume::PoolState`), writes its steps
+//!    to the disks, and installs the new map, which requests use from then on.
+//!
+//! A change is durable when the call returns. If a disk does not accept the metadata, the change is refused or
+//! stays pending: see `state::pool::meta::Meta`.
 
 use std::sync::Arc;
 
@@ -28,8 +41,8 @@ use crate::volume_io::volume::Volume;
 
 /// Disks that are served together. See the [module](super).
 ///
-/// Dropping the last handle stops the dispatchers without making anything durable; [`Pool::close`]
-/// ends in good order. Clients, volumes and streams may outlive it and are refused from then on.
+/// Dropping the last handle stops the dispatchers without making anything durable; [`Pool::close`] ends in
+/// good order. Clients, volumes and streams may outlive the pool; their requests are refused then.
 pub struct Pool {
     pub(crate) core: Arc<PoolCore>,
 }
@@ -41,13 +54,13 @@ impl Pool {
         &self.core.name
     }
 
-    /// What is not as it should be, for people: missing permissions, guessed profiles, no floor.
+    /// Warnings for the operator, such as missing permissions, unmeasured profiles, or no best-effort floor.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         self.core.warnings.lock().clone()
     }
 
-    /// Adds something to the warnings that whoever serves the pool has found.
+    /// Adds a warning that the caller has found.
     pub fn warn(&self, what: String) {
         let concerns = Vec::new();
         self.core.warnings.lock().push(Warning { what, concerns });
@@ -65,7 +78,7 @@ impl Pool {
         self.core.io.extent_bytes()
     }
 
-    /// The space that no volume has.
+    /// Free space for volumes.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.core.free_bytes())
@@ -84,17 +97,17 @@ impl Pool {
         Ok(())
     }
 
-    /// A size in whole blocks of the pool's disks, at least as large. One that cannot be is as it was, and
-    /// refused for what it is.
+    /// `size` rounded up to whole blocks of the pool's disks. A size that would overflow is returned unchanged,
+    /// and is refused later.
     fn whole(&self, size: Bytes) -> Bytes {
         let blocks = size.0.checked_next_multiple_of(self.core.io.block_bytes);
         blocks.map_or(size, Bytes)
     }
 
-    /// Makes a volume; durable when it returns. Its size is rounded up to whole blocks of the pool's disks.
+    /// Makes a volume; durable on return. Its size is rounded up to whole blocks of the pool's disks.
     ///
     /// # Errors
-    /// When the name is taken or no name, or there is not enough space where it should go.
+    /// When the name is taken or invalid, or there is not enough space where the placement allows.
     pub fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
         let placement = placement::resolve(&self.core, &spec.placement)?;
@@ -109,7 +122,7 @@ impl Pool {
         self.volume_info(&spec.name)
     }
 
-    /// What offsets and lengths of requests to volumes must be multiples of.
+    /// The alignment of offsets and lengths of requests to volumes.
     #[must_use]
     pub fn alignment(&self) -> Bytes {
         self.core.io.alignment()
@@ -128,16 +141,16 @@ impl Pool {
     /// One volume.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no such volume.
     pub fn volume_info(&self, name: &str) -> Result<VolumeInfo, PoolError> {
         Ok(volumes::info(&self.core.io, &*self.find(name)?))
     }
 
-    /// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte
-    /// `from` on.
+    /// Places of a volume's extents in its own order: at most `limit` runs, from the extent with the byte `from`
+    /// on.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no such volume.
     pub fn volume_places(
         &self,
         name: &str,
@@ -152,18 +165,18 @@ impl Pool {
         ))
     }
 
-    /// Opens a volume for I/O. It may be open any number of times.
+    /// Opens a volume for I/O. A volume may be opened several times.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no such volume.
     pub fn open_volume(&self, name: &str) -> Result<Arc<Volume>, PoolError> {
         self.open_volume_for(name, "a client of this process")
     }
 
-    /// Opens a volume for I/O, saying who uses it to those who would delete it.
+    /// As [`open_volume`](Self::open_volume), with the name of the user for messages about a volume in use.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no such volume.
     pub fn open_volume_for(&self, name: &str, user: &str) -> Result<Arc<Volume>, PoolError> {
         self.open_check()?;
         let opened = Volume::open(&self.core.io, self.find(name)?, user);
@@ -172,12 +185,12 @@ impl Pool {
             .ok_or_else(|| PoolError::NoSuchVolume(name.to_owned()))
     }
 
-    /// Adds space to a volume, in use or not, up to `size` in all; durable when it returns. What is
-    /// added lies in runs of as many extents as what is there, unless `placement` says how many. While
-    /// a stream reserves part of it, it keeps to the disks and zones that it has.
+    /// Grows a volume to `size`, whether or not it is in use; durable on return. New extents lie in runs of the
+    /// same length as the existing ones, unless `placement` sets a length. While a stream reserves part of it, the
+    /// volume grows only on the disks and zones that it has.
     ///
     /// # Errors
-    /// When it is that large already, or there is no space where it should go, or a stream reserves
+    /// When it has that size already, when space is missing where the placement allows, or when a stream reserves
     /// part of it and `placement` names disks, a zone or bytes.
     pub fn grow(
         &self,
@@ -190,7 +203,7 @@ impl Pool {
         let mut asked = placement::resolve(&self.core, placement)?;
         let zones = placement::all_zones(&self.core);
         let mut meta = self.core.meta.lock();
-        // Under the lock, here and below: nobody deletes it meanwhile.
+        // Found under the lock, here and below, so that it cannot be deleted meanwhile.
         let volume = self.find(name)?;
         let reserver = self.core.admission.lock().reserver(volume.id, None);
         if placement.run_extents == 0 {
@@ -220,11 +233,10 @@ impl Pool {
         Ok(volumes::info(&self.core.io, &volume))
     }
 
-    /// Takes space from the end of a volume, in use or not, down to `size`. What was there is lost;
-    /// requests to it fail.
+    /// Shrinks a volume to `size`, whether or not it is in use. Data behind that is lost, and requests to it fail.
     ///
     /// # Errors
-    /// When it is that small already, or a stream reserves what would go.
+    /// When it has that size already, or a stream reserves part of the rest.
     pub fn shrink(&self, name: &str, size: Bytes) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
         let size = self.whole(size);
@@ -238,11 +250,11 @@ impl Pool {
                 "what it reserves cannot be cut off",
             ));
         }
-        // No stream may come in between. The record is written under the lock: a cut is rare, and
-        // a reservation can wait for it.
+        // The record is written under the admission lock, so that no stream can reserve the rest meanwhile. Shrinking
+        // is rare, and a reservation can wait for it.
         let shrunk = meta.change(&self.core, |state| state.shrink(volume.id, size));
         if is_pending(&shrunk) {
-            volume.will_be_cut(size);
+            volume.set_pending_end(size);
         }
         shrunk?;
         drop(admission);
@@ -250,12 +262,12 @@ impl Pool {
         Ok(volumes::info(&self.core.io, &volume))
     }
 
-    /// Moves a volume's extents to where `placement` wants them, in use or not, copying as best
-    /// effort that nobody waits for. Each extent's move is durable by itself: an error or a crash
-    /// leaves some moved and some not. Return `false` from `progress` to stop.
+    /// Moves a volume's extents to where `placement` allows, whether or not it is in use. Copies are best effort
+    /// of low urgency. Each extent's move is durable by itself: after an error or a crash some extents are moved
+    /// and others not. Return `false` from `progress` to stop.
     ///
     /// # Errors
-    /// When there is no space there, a stream's reservation forbids it, or a disk fails.
+    /// When there is no space, a stream's reservation forbids it, or a disk fails.
     pub fn move_extents(
         &self,
         name: &str,
@@ -265,10 +277,10 @@ impl Pool {
         self.open_check()?;
         let volume = self.find(name)?;
         let placement = placement::resolve(&self.core, placement)?;
-        // Nobody deletes it meanwhile.
+        // An open volume cannot be deleted.
         let moved = self.open_volume_for(name, "a move of its extents")?;
         mover::run(&self.core, moved.core(), &placement, progress)?;
-        // It is no user any more of what is told.
+        // Closed first, so that the returned information does not list it as a user.
         drop(moved);
         Ok(volumes::info(&self.core.io, &volume))
     }
@@ -276,7 +288,7 @@ impl Pool {
     /// Deletes a volume.
     ///
     /// # Errors
-    /// When it is in use, with who uses it.
+    /// When it is in use; the error has its users.
     pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
         self.open_check()?;
         let mut meta = self.core.meta.lock();
@@ -288,7 +300,7 @@ impl Pool {
                 users,
             })?;
         let deleted = meta.change(&self.core, |state| state.delete(volume.id));
-        // One that is frozen on its way, now or since before, is deleted when the metadata goes on.
+        // If the deletion is pending because the metadata is frozen, the claim stays.
         if deleted.is_err() && !is_pending(&deleted) && !was_claimed {
             volume.users.lock().deleted = false;
         }
@@ -298,7 +310,7 @@ impl Pool {
     /// Reserves disk time for best-effort clients: admitted on all disks or refused.
     ///
     /// # Errors
-    /// When a disk cannot carry it, with the period in which all could, or it makes no sense.
+    /// When a disk cannot carry it (with a period that all could carry), or the parameters are invalid.
     pub fn reserve_share(
         &self,
         name: &str,
@@ -313,7 +325,7 @@ impl Pool {
             remedy: "ask for a slice that is shorter than its period",
         })?;
         let mut admission = core.admission.lock();
-        // Again: it may have been closed while others had the lock.
+        // Checked again: the pool may have been closed while this thread waited for the lock.
         self.open_check()?;
         let reserved = admission.reserve_server(&core.io.disks, name, params, clock::now());
         drop(admission);
@@ -328,10 +340,10 @@ impl Pool {
         }))
     }
 
-    /// A client of the pool: an account of buffers and a queue of completions.
+    /// Makes a client: a memory account and a completion queue.
     ///
     /// # Errors
-    /// When the memory cannot be guaranteed, or its reservation is another pool's.
+    /// When the memory cannot be guaranteed, or its reservation belongs to another pool.
     pub fn client(&self, name: &str, options: ClientOptions) -> Result<Client, Refusal> {
         self.open_check()?;
         let core = &self.core;
@@ -340,7 +352,7 @@ impl Pool {
         {
             return Err(Refusal::Invalid {
                 what: "the reservation",
-                reason: "it is another pool's".to_owned(),
+                reason: "it belongs to another pool".to_owned(),
                 remedy: "reserve disk time of this pool",
             });
         }
@@ -354,52 +366,52 @@ impl Pool {
             .map_err(|error| host("a client's completion queue", error).into())
     }
 
-    /// Reserves bandwidth: admitted on every disk that its range lies on, or refused.
+    /// Reserves bandwidth for a stream: admitted on every disk that its range lies on, or refused.
     ///
     /// # Errors
-    /// With the disk that cannot carry it, its load, the condition that failed and the rate that
-    /// would fit.
+    /// The refusal has the disk that cannot carry it, the disk's load, the failed condition, and a rate that would
+    /// fit.
     pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
         open::open(&self.core, spec)
     }
 
-    /// What happened so far, and what is promised.
+    /// Statistics and reservations.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         status::pool(&self.core)
     }
 
-    /// What is wrong with its disks and its metadata, and how often it was.
+    /// Health of its disks and its metadata, with counts of past faults.
     #[must_use]
     pub fn health(&self) -> PoolHealth {
         health::pool(&self.core)
     }
 
-    /// How it shows that another server has opened the pool, if one has: by a look at the table's disk,
-    /// unless the metadata is being changed, which looks by itself where it matters. This pool writes
-    /// nothing more then, and is to be closed.
+    /// The evidence that another server has opened the pool, if one has. Reads the superblock of the table's disk,
+    /// unless the metadata is being changed: a change makes its own checks. If this returns `Some`, this pool writes
+    /// nothing more and has to be closed.
     ///
-    /// A disk that cannot be read says nothing.
+    /// A disk that cannot be read is no evidence.
     #[must_use]
     pub fn taken_over(&self) -> Option<String> {
         let core = &self.core;
-        if core.still_ours().is_ok()
+        if core.check_ownership().is_ok()
             && !core.io.is_closed()
             && let Some(meta) = core.meta.try_lock()
         {
-            // Who is the owner now is kept.
+            // The result is kept in the core and read below.
             drop(meta.verify(core));
         }
-        core.still_ours().err().map(|error| error.to_string())
+        core.check_ownership().err().map(|error| error.to_string())
     }
 
-    /// The flushes that wait for a disk that does not answer.
+    /// Flushes that wait for a disk that does not answer.
     #[must_use]
     pub fn waits(&self) -> Vec<WaitStatus> {
         status::waits(&self.core)
     }
 
-    /// Begins a new window for best-effort latency: [`PoolStatus`] tells of what completes from now.
+    /// Begins a new window for best-effort latency in [`PoolStatus`].
     pub fn reset_window(&self) {
         self.core.io.reset_window();
     }
@@ -411,7 +423,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// Whether a change is made as soon as the metadata goes on.
+/// True if a change takes effect once the metadata goes on.
 fn is_pending<T>(changed: &Result<T, PoolError>) -> bool {
     matches!(
         changed,

@@ -1,26 +1,25 @@
-//! What has been learned of the disks while they were served.
+//! Profiles that are refined by observed service times.
 
 use sched::profile::DriveProfile;
 
 use super::Pool;
 
-/// What is known of a disk's service times now.
+/// A disk's profile, refined by the observed service times.
 #[derive(Clone, Debug)]
 pub struct LearnedProfile {
     /// The disk's name.
     pub disk: String,
-    /// The longest that a request took of what was predicted for it, net of the host's lateness, in
+    /// The largest ratio of actual to predicted service time of a request, net of the host's lateness, in
     /// thousandths.
     pub took_permille: u64,
-    /// The profile to serve it by from the next start on: widened such that this request would have kept
-    /// within, and measured only if the one that it is served by was measured on this disk.
+    /// The profile to use from the next start on: widened so that this request would have kept to it. It counts as
+    /// measured only if the current profile was measured on this disk.
     pub profile: DriveProfile,
 }
 
 impl Pool {
-    /// What is known of the service times of the disk of this number in the pool's order; `None` when there
-    /// is none, or it is not served any more. What has been promised rests on the profile that the disk is
-    /// served by, so that one stays until the pool is closed.
+    /// The refined profile of the disk with this number; `None` if there is no such disk or it is not served any
+    /// more. The pool continues to use its current profile until it is closed, because reservations rest on it.
     #[must_use]
     pub fn learned_profile(&self, number: usize) -> Option<LearnedProfile> {
         let disk = self.core.io.disks.get(number)?;
@@ -29,7 +28,7 @@ impl Pool {
         Some(LearnedProfile {
             disk: disk.name.clone(),
             took_permille,
-            // Nobody vouches for a profile by saving it.
+            // Saving a profile does not turn a guess into a measurement.
             profile: profile.vouched_for(disk.profile_is_measured),
         })
     }

@@ -1,13 +1,13 @@
-//! What is on a disk or in a volume, by the marks that file systems, partition tables and volume managers leave at its
-//! beginning.
+//! Recognising the content of a disk or volume by signatures of file systems, partition tables and volume
+//! managers.
 
-/// So many bytes of a beginning tell all that is known here.
+/// Length of the beginning that contains all known signatures.
 pub const MARKED_BYTES: usize = 72 << 10;
 
-/// A mark: where it is, what it is, and of what.
+/// A signature: its offset, its bytes, and the name of the content.
 type Mark = (usize, &'static [u8], &'static str);
 
-/// Marks that are long enough to be nothing else.
+/// Signatures that are long enough to be unambiguous.
 const MARKS: [Mark; 21] = [
     (0, b"XFSB", "a file system (XFS)"),
     (0x1_0040, b"_BHRfS_M", "a file system (Btrfs)"),
@@ -32,7 +32,8 @@ const MARKS: [Mark; 21] = [
     (0, b"QFI\xfb", "the image of a disk (qcow2)"),
 ];
 
-/// What begins so, in words; `None`: nothing that is known. Raw data of a database or of a virtual machine may have no mark.
+/// The kind of content, in words; `None` if it is unknown. Raw data of a database or a virtual machine may have no
+/// signature.
 #[must_use]
 pub fn mark_of(beginning: &[u8]) -> Option<&'static str> {
     let has = |(at, bytes, _): &&Mark| beginning.get(*at..*at + bytes.len()) == Some(*bytes);
@@ -45,7 +46,7 @@ pub fn mark_of(beginning: &[u8]) -> Option<&'static str> {
     has_partitions(beginning).then_some("a partition table (MBR)")
 }
 
-/// The mark of ext2 and its heirs is short: the size of its blocks and its revision have to be possible as well.
+/// The signature of ext2 and its successors is short, so block size and revision have to be valid as well.
 fn is_ext(beginning: &[u8]) -> bool {
     let Some(superblock) = beginning.get(0x400..0x450) else {
         return false;
@@ -58,7 +59,7 @@ fn is_ext(beginning: &[u8]) -> bool {
     superblock[0x38..0x3a] == [0x53, 0xef] && block_shift <= 6 && revision <= 1
 }
 
-/// The mark of a partition table is short: each of the four partitions has to be possible, and one to be there.
+/// The signature of a partition table is short, so all four entries have to be valid and one has to exist.
 fn has_partitions(beginning: &[u8]) -> bool {
     let Some(table) = beginning.get(446..512) else {
         return false;
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mark_is_known_and_half_of_it_is_none() {
+    fn each_signature_is_recognised_only_as_a_whole() {
         for (at, bytes, of) in MARKS {
             let whole = marked(&[(at, bytes)]);
             assert_eq!(mark_of(&whole), Some(of));
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn short_marks_need_what_belongs_to_them() {
+    fn short_signatures_need_valid_fields() {
         let ext = [(0x438, &[0x53, 0xef][..]), (0x418, &[2]), (0x44c, &[1])];
         let is_ext = |of: &[(usize, &[u8])]| mark_of(&marked(of)).is_some();
         assert!(is_ext(&ext));

@@ -14,7 +14,7 @@ use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Problem
 use super::Pool;
 use super::marks::mark_of;
 use super::start::{Service, Started, StartedMedium, start};
-use crate::background::raw::{Unperformed, raw_failure};
+use crate::background::raw::{StepError, raw_failure};
 use crate::buffer::Memory;
 use crate::clock;
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
@@ -30,29 +30,29 @@ use crate::state::raw::RawIo;
 use crate::state::worker::Worker;
 use crate::volume_io::jobs;
 
-/// The extent size where no drive profile asks for a larger one.
+/// The least extent size; used where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
 
-/// The name of the floor where tasks are named: what best effort keeps of a disk.
+/// The name of the best-effort floor's task in messages.
 const FLOOR: &str = "the floor";
 
-/// What to do about a floor that a disk cannot have.
+/// Remedy for a floor that a disk cannot carry.
 const FLOOR_REMEDY: &str =
     "give best effort a smaller share, or a longer period, or none of its own";
 
-/// What to do about two servers that have one pool.
+/// Remedy for two servers on one pool.
 pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have other names there, or be reached from another host), decide which one is to serve the pool, and start only that one";
 
-/// The engine's own transfers, for metadata.
+/// Resources for metadata transfers.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
     RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
 }
 
-/// Why a pool does not open, in the pool's terms.
+/// Translates the reasons why a pool does not open.
 pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     let mut remedies: Vec<&str> = error.problems.iter().map(Problem::remedy).collect();
-    let mut said = std::collections::HashSet::new();
-    remedies.retain(|remedy| said.insert(*remedy));
+    let mut seen = std::collections::HashSet::new();
+    remedies.retain(|remedy| seen.insert(*remedy));
     let remedy = remedies.join("; ");
     let is_missing = |problem: &Problem| matches!(problem, Problem::Missing { .. });
     if error.problems.iter().any(is_missing) {
@@ -80,19 +80,21 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
     Ok(bytes)
 }
 
-/// The extent size that suits all of the disks: the largest that one of them asks for.
+/// An extent size for all disks: the largest that one of their profiles proposes.
 fn proposed_extent(disks: &[DiskCore]) -> Bytes {
-    let asked = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
-    let asked = asked.unwrap_or(EXTENT_BYTES_LEAST).max(EXTENT_BYTES_LEAST);
-    Bytes(asked.0.next_power_of_two()).min(volume::limits::EXTENT_BYTES_MAX)
+    let proposed = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
+    let proposed = proposed
+        .unwrap_or(EXTENT_BYTES_LEAST)
+        .max(EXTENT_BYTES_LEAST);
+    Bytes(proposed.0.next_power_of_two()).min(volume::limits::EXTENT_BYTES_MAX)
 }
 
 impl Pool {
-    /// Makes a pool of `disks` and writes its structures on them, from `memory`. Open it to use it. Returns
-    /// the size of its extents.
+    /// Makes a pool of `disks` and writes its structures to them. Returns its extent size. The pool has to be opened
+    /// before use. `memory` is the memory that the disks were opened with.
     ///
     /// # Errors
-    /// When a disk is too small, belongs to a pool (without `force`), is given twice, or fails.
+    /// When a disk is too small, belongs to a pool or has content (without `force`), is given twice, or fails.
     pub fn create(
         memory: &Memory,
         disks: Vec<PoolDisk>,
@@ -105,11 +107,10 @@ impl Pool {
         result
     }
 
-    /// Opens the pool that `disks` are. All buffers of its clients come from `memory`, which the
-    /// disks were opened with.
+    /// Opens the pool on `disks`. All buffers of its clients come from `memory`, which the disks were opened with.
     ///
     /// # Errors
-    /// When a disk is missing, given twice, of another pool, stale or damaged, each by name.
+    /// When disks are missing, given twice, of another pool, stale or damaged; each is named.
     pub fn open(
         memory: Memory,
         disks: Vec<PoolDisk>,
@@ -136,7 +137,7 @@ impl Pool {
         let pool = Arc::new(Self {
             core: Arc::clone(&core),
         });
-        // From here on dropping the pool ends everything that has been started.
+        // From here on dropping the pool ends everything that was started.
         core.committer.start(&core);
         core.keeper.start(&core);
         let owner: Owner = random()?;
@@ -177,21 +178,21 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     };
     let steps =
         PoolState::format(&spec).map_err(|error| PoolError::from_plan(error, extent_bytes))?;
-    // Of disks that could be a pool: one that is too small cannot be read where a pool would be either.
+    // Only after planning: a disk that is too small for a pool cannot be examined for one either.
     if !options.force {
         refuse_pools(raw, started)?;
         refuse_others(raw, started)?;
     }
     let written = raw.perform(&started.disks, &steps);
-    written.map_err(|undone| match undone.why {
-        Unperformed::Io(failure) => PoolError::Io(failure),
-        Unperformed::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
+    written.map_err(|failed| match failed.error {
+        StepError::Io(failure) => PoolError::Io(failure),
+        StepError::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
     })?;
     Ok(extent_bytes)
 }
 
-/// The failure of a pool that was to be made of one disk under two names: what was written to it as one
-/// disk, and then as the other. It is no disk of a pool afterwards.
+/// The error when a disk was overwritten during creation: it was given under two names, or something else wrote
+/// to it. Wipes the traces of the pool.
 fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -> PoolError {
     let mut medium = StartedMedium {
         raw,
@@ -224,7 +225,7 @@ fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -
     PoolError::Unsuited { reason, remedy }
 }
 
-/// Refuses disks that belong to a pool, whichever it is and whether or not it would open.
+/// Refuses disks that belong to any pool, even if that pool would not open.
 fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     for (index, candidate) in started.candidates.iter().enumerate() {
         let mut medium = StartedMedium {
@@ -248,18 +249,18 @@ fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Where file systems, partition tables, volume managers and their likes leave their marks: so much of a
-/// disk's beginning, and of its end.
+/// Bytes at the beginning and at the end of a disk that contain the signatures of file systems, partition tables
+/// and volume managers.
 const MARKS: [u64; 2] = [1 << 20, 64 << 10];
 
-/// Refuses disks that have anything where somebody else would have left a mark.
+/// Refuses disks with non-zero bytes where other software keeps its signatures.
 fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     for disk in &started.disks {
         let mut medium = StartedMedium {
             raw,
             disks: std::slice::from_ref(disk),
         };
-        // In whole blocks, as the disk takes them.
+        // Rounded down to whole blocks of the disk.
         let size = disk.capacity.bytes().0 / disk.block_bytes * disk.block_bytes;
         let [head, tail] = MARKS.map(|bytes| bytes.min(size));
         for (start, bytes) in [(0, head), (size - tail, tail)] {
@@ -280,7 +281,7 @@ fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Puts an opened pool together: disks in the order of their numbers.
+/// Assembles an opened pool, with the disks in the order of their numbers.
 fn assemble(
     memory: Memory,
     started: Started,
@@ -289,7 +290,9 @@ fn assemble(
     options: &OpenOptions,
 ) -> Result<Arc<PoolCore>, PoolError> {
     let Started {
-        disks, mut notices, ..
+        disks,
+        mut warnings,
+        ..
     } = started;
     let numbered = meta.state.disks();
     let mut given: Vec<Option<DiskCore>> = disks.into_iter().map(Some).collect();
@@ -299,7 +302,7 @@ fn assemble(
         .collect();
     let worker = Worker::new().map_err(|error| host("the pool's worker", error))?;
     let params = ThreadParams {
-        // Below the disks, above everything that is not in a hurry.
+        // Below the dispatchers, above all ordinary threads.
         fifo_priority: options.realtime.then_some(DISPATCHER_FIFO_PRIORITY - 1),
         ..ThreadParams::ordinary("pool worker")
     };
@@ -309,19 +312,19 @@ fn assemble(
         worker.start(&params, move |job| jobs::perform(job, &committer, &keeper))
     };
     let denied = denied.map_err(|error| host("the pool's worker", error))?;
-    notices.add_denied(&denied, "the pool's worker");
-    notices.add_denied(&options.denied, "the server");
+    warnings.add_denied(&denied, "the pool's worker");
+    warnings.add_denied(&options.denied, "the server");
     for refused in memory.refused() {
-        notices.add_refused(refused, "the buffers");
+        warnings.add_refused(refused, "the buffers");
     }
     if !policy.guarantees() {
-        notices.add_of_pool(format!(
+        warnings.add_of_pool(format!(
             "the scheduler {} is for comparison: under it, streams can miss deadlines",
             policy.name()
         ));
     }
     if options.floor == Floor::None {
-        notices.add_of_pool(
+        warnings.add_of_pool(
             "best effort has no floor: where streams fill a disk, file systems on it may wait for ever",
         );
     }
@@ -333,11 +336,11 @@ fn assemble(
         keeper,
         meta,
         policy,
-        warnings: notices.into_warnings(),
+        warnings: warnings.into_warnings(),
     }))
 }
 
-/// Has the floor join on every disk.
+/// Joins the floor's task on every disk.
 fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
     let now = clock::now();
     let mut admission = pool.admission.lock();
@@ -354,7 +357,7 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
             })?;
         admission.floors[index] = Some(params);
     }
-    admission.tell_delta_l(&pool.io.disks, now);
+    admission.publish_delta_l(&pool.io.disks, now);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Where a volume is to go: from disks' names and zones to numbers and sectors.
+//! Translating a placement from names and zones of disks to numbers and sectors.
 
 use sched::units::{Bytes, SECTOR_BYTES, Sector};
 use volume::{DiskNumber, DiskRange};
@@ -7,10 +7,10 @@ use crate::state::error::PoolError;
 use crate::state::options::Placement;
 use crate::state::pool::core::PoolCore;
 
-/// The placement in the terms of the pool's metadata.
+/// The placement in terms of the pool's metadata.
 ///
 /// # Errors
-/// When it names a disk, a zone or bytes that are not there.
+/// When it names a disk, zone or bytes that do not exist.
 pub(crate) fn resolve(
     pool: &PoolCore,
     placement: &Placement,
@@ -55,7 +55,7 @@ pub(crate) fn resolve(
     })
 }
 
-/// What a placement says that allows nothing.
+/// Describes a placement that allows no place.
 fn nothing_of(placement: &Placement) -> String {
     let of = match placement.zone {
         Some(zone) => format!("zone {zone} of any disk"),
@@ -64,13 +64,13 @@ fn nothing_of(placement: &Placement) -> String {
     let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
     let (from, to) = (Bytes(bytes.start), Bytes(bytes.end));
     if to == Bytes::MAX {
-        format!("there is nothing of {of} from {from} on")
+        format!("no part of {of} lies behind {from}")
     } else {
-        format!("there is nothing of {of} from {from} up to {to}")
+        format!("no part of {of} lies between {from} and {to}")
     }
 }
 
-/// The stretch of a disk that the placement allows, if any.
+/// The part of a disk that the placement allows, if any.
 fn stretch(
     pool: &PoolCore,
     number: DiskNumber,
@@ -102,7 +102,7 @@ fn stretch(
     }))
 }
 
-/// The zones of all disks, as stretches.
+/// The zones of all disks.
 pub(crate) fn all_zones(pool: &PoolCore) -> Vec<DiskRange> {
     let mut zones = Vec::new();
     for (number, disk) in pool.io.disks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The block size that is proposed to a stream.
+//! Proposing a block size for a stream.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use crate::stream::open;
 use crate::stream::spec::StreamSpec;
 use crate::volume_io::volume::Volume;
 
-/// Of a range of more blocks it is not searched what would fit: each of them is looked at, for somebody
-/// who has been refused already. A terabyte in blocks of 256 KiB has as many.
+/// For ranges of more blocks no rate is searched, because the search looks at each block. A terabyte has as many
+/// blocks of 256 KiB.
 const BLOCKS_MAX: u64 = 1 << 22;
 
 impl Pool {
-    /// The largest rate below that of `spec` at which the stream would be admitted now with the block that
-    /// is [proposed](Self::proposed_block) for that rate; `None`: at none.
+    /// The largest rate below that of `spec` at which the stream would be admitted now, with the block size
+    /// [proposed](Self::proposed_block) for that rate; `None` if there is none.
     ///
-    /// The lower the rate the smaller the block, and where a block is too long for what has been promised, a
-    /// smaller one may do. So one size after the other is tried, each for the rates that it is proposed for.
+    /// The lower the rate, the smaller the proposed block. Where a block is too long for the existing reservations, a
+    /// smaller one may fit. So block sizes are tried in descending order, each for the rates that it is proposed for.
     #[must_use]
     pub fn rate_that_fits_proposed(
         &self,
@@ -41,7 +41,7 @@ impl Pool {
             if let Some(rate) = fits.filter(|rate| proposed(rate.0) == tried.block) {
                 return Some(rate);
             }
-            // The largest rate that a smaller block is proposed for.
+            // Searches the largest rate for which a smaller block is proposed.
             let (mut smaller, mut not) = (0, tried.rate.0);
             while smaller + 1 < not {
                 let middle = smaller.midpoint(not);
@@ -58,10 +58,9 @@ impl Pool {
         }
     }
 
-    /// The block size proposed for a stream of `rate` in a range of a volume: as near to the size that
-    /// suits extents as the memory for its buffers allows, two for each disk that the range lies on, and
-    /// such that it divides the extent size. That memory is `memory_max`, or what can still be promised
-    /// if that is less.
+    /// A block size for a stream of `rate` in a range of a volume: as near to the size that suits the drives as the
+    /// memory for its buffers allows (two for each disk of the range), and a divisor of the extent size. The memory is
+    /// the smaller of `memory_max` and what new fixed parts can get.
     #[must_use]
     pub fn proposed_block(
         &self,
@@ -97,7 +96,7 @@ impl Pool {
             .map(|disk| proposed(&self.core.io.disks[*disk]));
         let extent = self.extent().0;
         let wanted = proposals.max().unwrap_or(extent).clamp(4096, extent);
-        // Extents are powers of two, so every smaller power divides them.
+        // Extents are powers of two, so smaller powers of two divide them.
         Bytes(1 << wanted.ilog2())
     }
 }

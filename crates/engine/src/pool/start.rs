@@ -1,4 +1,4 @@
-//! Starting disks: a dispatcher for each, before anybody knows what pool they make.
+//! Starting a dispatcher for each disk, before it is known which pool the disks form.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sched::profile::DriveProfile;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Candidate, Medium};
 
-use super::notices::Notices;
+use super::warnings::WarningList;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
 use crate::rt::ThreadParams;
 use crate::state::disk::core::{DiskCore, DiskParts};
@@ -16,10 +16,10 @@ use crate::state::error::PoolError;
 use crate::state::options::{OpenOptions, PoolDisk};
 use crate::state::raw::RawIo;
 
-/// Tasks that a disk's scheduler has room for.
+/// The most tasks in a disk's scheduler.
 const TASKS_MAX: usize = 10_000;
 
-/// How disks are served.
+/// Options for serving disks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Service {
     pub(super) policy: Policy,
@@ -37,15 +37,15 @@ impl Service {
     }
 }
 
-/// Disks that are served but make no pool yet, in the order in which they were given.
+/// Disks with running dispatchers that are not yet a pool, in the order in which they were given.
 pub(super) struct Started {
     pub(super) disks: Vec<DiskCore>,
     pub(super) candidates: Vec<Candidate>,
-    pub(super) notices: Notices,
+    pub(super) warnings: WarningList,
 }
 
 impl Started {
-    /// Stops them.
+    /// Stops their dispatchers.
     pub(super) fn stop(&self) {
         for disk in &self.disks {
             disk.stop();
@@ -61,11 +61,11 @@ pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, P
     let mut started = Started {
         disks: Vec::new(),
         candidates: Vec::new(),
-        notices: Notices::default(),
+        warnings: WarningList::default(),
     };
     for (index, disk) in disks.into_iter().enumerate() {
         let name = disk.name.clone();
-        let one = start_one(index, disk, service, &mut started.notices);
+        let one = start_one(index, disk, service, &mut started.warnings);
         match one {
             Ok(disk) => {
                 started.candidates.push(Candidate {
@@ -93,7 +93,7 @@ fn start_one(
     index: usize,
     given: PoolDisk,
     service: Service,
-    notices: &mut Notices,
+    warnings: &mut WarningList,
 ) -> std::io::Result<DiskCore> {
     let PoolDisk {
         name,
@@ -108,14 +108,14 @@ fn start_one(
             profile.name(),
             capacity.bytes()
         );
-        notices.add(what, &name);
+        warnings.add(what, &name);
     }
     if !profile_is_measured {
         let what = format!(
             "the profile {:?} was not measured on this disk; what is promised rests on it",
             profile.name()
         );
-        notices.add(what, &name);
+        warnings.add(what, &name);
     }
     let places = Places::default();
     let config = scheduler_config(service.policy, places);
@@ -126,12 +126,12 @@ fn start_one(
         ThreadParams::ordinary(thread)
     };
     for caveat in disk.caveats() {
-        notices.add(caveat, &name);
+        warnings.add(caveat, &name);
     }
     let durability = disk.durability();
     let host_sync = disk.host_sync();
     let block_bytes = u64::from(disk.block_bytes());
-    let profile = in_sectors_of(Bytes(block_bytes), profile, notices, &name)?;
+    let profile = in_sectors_of(Bytes(block_bytes), profile, warnings, &name)?;
     let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
         name: name.clone(),
         scheduler: DiskScheduler::new(Arc::clone(&profile), config),
@@ -140,7 +140,7 @@ fn start_one(
         places,
         patience: service.patience,
     })?;
-    notices.add_denied(&denied, &name);
+    warnings.add_denied(&denied, &name);
     Ok(DiskCore::new(DiskParts {
         name,
         dispatcher,
@@ -154,13 +154,12 @@ fn start_one(
     }))
 }
 
-/// The profile of a disk whose transfers begin and end at multiples of `unit`, where requests must not be
-/// cut in smaller ones.
+/// Adapts a profile to a disk with blocks of `unit`: requests must not be cut into smaller pieces.
 fn in_sectors_of(
     unit: Bytes,
     profile: Arc<DriveProfile>,
-    notices: &mut Notices,
-    whom: &str,
+    warnings: &mut WarningList,
+    subject: &str,
 ) -> std::io::Result<Arc<DriveProfile>> {
     let sector = profile.physical_sector();
     if sector >= unit {
@@ -170,7 +169,7 @@ fn in_sectors_of(
         "the profile {:?} has sectors of {sector}; the disk's, of {unit}, are used",
         profile.name(),
     );
-    notices.add(what, whom);
+    warnings.add(what, subject);
     let coarser = profile.in_sectors_of(unit);
     Ok(Arc::new(coarser.map_err(std::io::Error::other)?))
 }
@@ -184,7 +183,7 @@ fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {
     }
 }
 
-/// Reads disks that make no pool yet.
+/// Reads from disks that are not yet a pool.
 pub(super) struct StartedMedium<'a> {
     pub(super) raw: &'a RawIo,
     pub(super) disks: &'a [DiskCore],

@@ -1,4 +1,4 @@
-//! On whose account a request is served, and where that is noted.
+//! The reservation that pays for a request, and the statistics that it updates.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::request::{IoFailure, Timeliness};
 use super::stream::core::StreamCore;
 use crate::completion::Completion;
 
-/// On whose account a request is served.
+/// The reservation that pays for a request.
 #[derive(Clone)]
 pub(crate) enum Charge {
-    /// Nobody's: slack and the floor.
+    /// None: the request uses slack and the best-effort floor.
     BestEffort,
-    /// A client's with a reservation: its task on each disk.
+    /// Reserved disk time of a best-effort client: its task on each disk.
     Reserved(Arc<[TaskId]>),
-    /// A stream's.
+    /// A stream's reservation.
     Stream(Arc<StreamCore>),
 }
 
 impl Charge {
-    /// The class of the `lane`th request of an op to a disk; `None`: nothing is reserved there.
+    /// The class of the `lane`th request of an op to a disk; `None` if nothing is reserved there.
     pub(crate) fn class(&self, disk: usize, lane: usize, urgency: Urgency) -> Option<Class> {
         match self {
             Self::BestEffort => Some(Class::BestEffort(urgency)),
@@ -33,7 +33,7 @@ impl Charge {
         }
     }
 
-    /// A disk has answered one request.
+    /// Records one disk request that has completed.
     pub(crate) fn answered(&self, disk: &DiskCore, completion: &Completion) {
         match self {
             Self::BestEffort | Self::Reserved(_) => {
@@ -41,12 +41,12 @@ impl Charge {
                 disk.latency
                     .record(timing.completed.saturating_since(timing.submitted));
             }
-            Self::Stream(stream) => stream.evidence.answered(completion),
+            Self::Stream(stream) => stream.stats.answered(completion),
         }
     }
 
-    /// A whole volume request is complete. Returns a stream of which nothing is in flight now, if somebody
-    /// wants to know that.
+    /// Records a complete volume request. Returns its stream if nothing of it is in flight any more and a
+    /// thread waits for that.
     pub(crate) fn finished(
         &self,
         io: &IoCore,

@@ -1,4 +1,4 @@
-//! A client at run time: its account, its table of ops, its queue of finished ones.
+//! A client at run time: its memory account, its table of ops, and its completion queue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,17 +16,17 @@ use crate::state::pool::io::IoCore;
 use crate::state::request::Tag;
 use crate::state::worker::Worker;
 
-/// The ops of a client, in flight and at rest.
+/// The ops of a client, in use and free.
 #[derive(Default)]
 struct Table {
     ops: Vec<Arc<Op>>,
     free: Vec<u32>,
-    /// Finished ops that the client is about to take, the first last.
+    /// Finished ops that the client is about to take; the oldest is last.
     finished: Vec<u32>,
 }
 
 impl Table {
-    /// Room for all ops wherever they may be, so that only a new op ever allocates.
+    /// Reserves room for all ops in each list, so that only creating an op allocates.
     fn make_room(&mut self) {
         let ops = self.ops.capacity();
         self.free.reserve(ops - self.free.len());
@@ -34,21 +34,21 @@ impl Table {
     }
 }
 
-/// So many accounts beside its own are known: those that there can be and as many changes back that blocks of before have long
-/// been written.
+/// Ids of extra accounts that are remembered. Enough for every account that can exist and as many
+/// removed ones; blocks in buffers of older accounts have long been written.
 const IDS_MAX: usize = 1_024;
 
-/// Accounts beside a client's own whose buffers it may use as well.
+/// Accounts beside the client's own whose buffers it may use.
 #[derive(Default)]
-pub(crate) struct MoreAccounts {
+pub(crate) struct ExtraAccounts {
     accounts: Mutex<Vec<Account>>,
-    /// Of those and of the last ones that are gone: what lies in a buffer of one may still be on its way.
+    /// Ids of these accounts and of recently removed ones, whose buffers may still be in transfer.
     ids: Mutex<VecDeque<AccountId>>,
-    /// How often they have changed.
+    /// Number of changes of the list so far.
     changes: AtomicUsize,
 }
 
-impl MoreAccounts {
+impl ExtraAccounts {
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Acquire)
     }
@@ -71,8 +71,8 @@ impl MoreAccounts {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Keeps so many of them.
-    pub(crate) fn shorten(&self, count: usize) {
+    /// Keeps the first `count` accounts.
+    pub(crate) fn truncate(&self, count: usize) {
         let mut accounts = self.accounts.lock();
         let gone = accounts.len().min(count);
         // An account is closed outside of the lock.
@@ -83,14 +83,14 @@ impl MoreAccounts {
     }
 }
 
-/// What the parts of a client share.
+/// State that the parts of a client share.
 pub(crate) struct ClientCore {
     pub(crate) name: String,
     pub(crate) io: Arc<IoCore>,
     pub(crate) worker: Arc<Worker>,
     pub(crate) account: Account,
-    pub(crate) more: MoreAccounts,
-    /// On whose account its requests without a stream are.
+    pub(crate) extra_accounts: ExtraAccounts,
+    /// Pays for requests that belong to no stream.
     pub(crate) charge: Charge,
     limit: usize,
     table: Mutex<Table>,
@@ -98,7 +98,7 @@ pub(crate) struct ClientCore {
     finished: IndexStack,
     bell: Doorbell,
     in_flight: AtomicUsize,
-    /// It names earlier requests: what disks know its requests by is noted.
+    /// Set once the client orders requests after earlier ones: then the disks' request ids are kept.
     keeps_ids: AtomicBool,
 }
 
@@ -110,14 +110,14 @@ impl ClientCore {
         charge: Charge,
         in_flight_max: usize,
     ) -> io::Result<Arc<Self>> {
-        // A tag and a list have 32 bits for an op.
+        // Tags and lists identify an op by 32 bits.
         let limit = u32::try_from(in_flight_max).unwrap_or(u32::MAX).max(1);
         Ok(Arc::new(Self {
             name: name.to_owned(),
             io,
             worker,
             account,
-            more: MoreAccounts::default(),
+            extra_accounts: ExtraAccounts::default(),
             charge,
             limit: limit as usize,
             table: Mutex::default(),
@@ -128,7 +128,7 @@ impl ClientCore {
         }))
     }
 
-    /// A free op of the table; `None`: the client has as many in flight as it may.
+    /// Takes a free op of the table; `None` if the client's limit of requests in flight is reached.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<Arc<Op>> {
         let mut table = self.table.lock();
         let op = if let Some(slot) = table.free.pop() {
@@ -146,20 +146,20 @@ impl ClientCore {
         Some(op)
     }
 
-    /// The op is free for another request.
+    /// Returns an op to the free list.
     pub(crate) fn end(&self, op: &Op) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.table.lock().free.push(op.slot);
     }
 
-    /// The op of a tag, if the tag's request has not been taken yet.
+    /// The op and generation of a tag, if its completion has not been taken yet.
     pub(crate) fn find(&self, tag: Tag) -> Option<(Arc<Op>, u32)> {
         let table = self.table.lock();
         let op = table.ops.get((tag.0 & u64::from(u32::MAX)) as usize)?;
         Some((Arc::clone(op), (tag.0 >> 32) as u32))
     }
 
-    /// From now on what disks know the client's requests by is noted.
+    /// From here on, keeps the disks' request ids of this client's requests.
     pub(crate) fn keep_ids(&self) {
         self.keeps_ids.store(true, Ordering::Relaxed);
     }
@@ -168,47 +168,46 @@ impl ClientCore {
         self.keeps_ids.load(Ordering::Relaxed)
     }
 
-    /// Puts a finished op where the client takes it from. It still has to be told:
-    /// [`tell`](Self::tell).
+    /// Appends a finished op to the completion queue. The client is woken by [`notify`](Self::notify).
     pub(crate) fn finished(&self, op: &Op) {
         self.finished.push(op.slot);
     }
 
-    /// Whether it may use an account's buffers.
+    /// True if the client may use buffers of this account.
     pub(crate) fn may_use(&self, id: AccountId) -> bool {
-        id == self.account.id() || self.more.has(id)
+        id == self.account.id() || self.extra_accounts.has(id)
     }
 
-    /// The most requests that it may have in flight.
+    /// The most requests that may be in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Wakes whoever sleeps until something is complete, though nothing is, or keeps it from falling asleep:
-    /// it may be between looking at what this is about and announcing its sleep.
-    pub(crate) fn nudge(&self) {
+    /// Wakes the thread that sleeps until a completion arrives, although none has. Also keeps it from
+    /// falling asleep if it is between its last check and the sleep.
+    pub(crate) fn wake(&self) {
         self.bell.event().signal();
     }
 
-    /// Tells the client that ops have finished, if it sleeps.
-    pub(crate) fn tell(&self) {
+    /// Wakes the client if it sleeps, because ops have finished.
+    pub(crate) fn notify(&self) {
         self.bell.ring();
     }
 
-    /// A finished op, if there is one.
+    /// Takes the oldest finished op, if there is one.
     pub(crate) fn take_finished(&self) -> Option<Arc<Op>> {
         let mut table = self.table.lock();
         let slot = self.finished.take_first(&mut table.finished)?;
         Some(Arc::clone(&table.ops[slot as usize]))
     }
 
-    /// How many requests are in flight or complete and not yet taken.
+    /// Requests in flight, plus complete ones that have not been taken.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Announces that somebody will sleep on the [bell](Self::bell). If this is false, completions are there
-    /// already.
+    /// Announces that a thread is about to sleep on the [bell](Self::bell). Returns false if completions
+    /// are queued already.
     pub(crate) fn arm(&self) -> bool {
         self.bell.arm();
         let empty = self.finished.is_empty() && self.table.lock().finished.is_empty();
@@ -218,13 +217,13 @@ impl ClientCore {
         empty
     }
 
-    /// What is rung when completions come after [`arm`](Self::arm).
+    /// Rings when completions arrive after [`arm`](Self::arm).
     pub(crate) fn bell(&self) -> &Doorbell {
         &self.bell
     }
 
-    /// Nobody takes completions any more. Ops and the core name each other; those in flight live on until
-    /// they are answered.
+    /// Drops the ops: no more completions are taken. This breaks the reference cycle of ops and client;
+    /// ops in flight live until they are answered.
     pub(crate) fn forget_ops(&self) {
         *self.table.lock() = Table::default();
     }

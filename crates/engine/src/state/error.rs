@@ -1,11 +1,11 @@
-//! What can go wrong with a pool, each with what to do about it.
+//! Errors of pool operations, with remedies.
 
 use sched::units::Bytes;
 use volume::VolumeError;
 
 use crate::state::request::IoFailure;
 
-/// What to do about an extent size that is none.
+/// Remedy for an invalid extent size.
 const EXTENT_REMEDY: &str =
     "take one such as 1 MiB or 64 MiB, or none: one that suits the drives is taken then";
 
@@ -15,41 +15,41 @@ pub enum PoolError {
     /// No disks were given.
     #[error("a pool needs at least one disk")]
     NoDisks,
-    /// The disks do not make a pool: missing, foreign, stale, twice, damaged, of a newer version.
+    /// The disks do not form a pool: missing, foreign, stale, duplicate, damaged, or of a newer version.
     #[error("{reason}")]
     Disk {
-        /// The disk, by the name it was given with; empty if several are concerned.
+        /// The disk's name as given; empty if several are concerned.
         disk: String,
-        /// Which disks, and what is wrong with each.
+        /// The disks, and the fault of each.
         reason: String,
         /// The remedy.
         remedy: String,
     },
-    /// A disk that a pool is to be made of belongs to one.
+    /// A disk for a new pool belongs to a pool already.
     #[error("{disk}: belongs to a pool already; what is on it would be lost")]
     Taken {
         /// The disk, by the name it was given with.
         disk: String,
     },
-    /// A disk that a pool is to be made of is not empty.
+    /// A disk for a new pool is not empty.
     #[error("{disk}: there is {what} on it, {at} from its beginning, which would be lost")]
     Occupied {
         /// The disk, by the name it was given with.
         disk: String,
-        /// What it is, as far as that is known.
+        /// Kind of content, as far as it was recognised.
         what: &'static str,
-        /// The first byte that was found, where file systems, partitions and their likes leave their marks.
+        /// Offset of the first non-zero byte found in the places of file system and partition signatures.
         at: Bytes,
     },
-    /// No pool of that extent size can be made of these disks.
+    /// These disks cannot form a pool of that extent size.
     #[error("{reason}")]
     Unsuited {
-        /// Why not.
+        /// The reason.
         reason: String,
         /// The remedy.
         remedy: &'static str,
     },
-    /// Disks of the pool are not there.
+    /// Disks of the pool are missing.
     #[error("pool {pool:?} is incomplete: {missing}")]
     Missing {
         /// The pool's name.
@@ -59,7 +59,7 @@ pub enum PoolError {
         /// The remedy.
         remedy: String,
     },
-    /// The pool's metadata cannot be read or makes no sense.
+    /// The pool's metadata is unreadable or inconsistent.
     #[error("the pool's metadata: {0}")]
     Metadata(String),
     /// There is no such volume.
@@ -68,51 +68,51 @@ pub enum PoolError {
     /// The name is taken.
     #[error("there is a volume {0:?} already")]
     VolumeExists(String),
-    /// Not a name.
+    /// Not a valid name.
     #[error("{name:?} is no volume name: {reason}")]
     BadName {
-        /// What was given.
+        /// The name as given.
         name: String,
-        /// Why not.
+        /// The rule that it violates.
         reason: String,
     },
-    /// Not a size for what was asked.
+    /// Not a valid size for the operation.
     #[error("{what}: {reason}")]
     BadSize {
         /// Which size.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
         /// The remedy.
         remedy: &'static str,
     },
-    /// Not a placement in this pool.
+    /// Not a valid placement in this pool.
     #[error("placement: {0}")]
     BadPlacement(String),
-    /// Not enough space where it should go.
+    /// Not enough space where the placement allows extents.
     #[error("{needed} extents ({}) are needed and {free} ({}) are free {place}", size(*.needed, *.extent), size(*.free, *.extent))]
     NoSpace {
         /// Extents needed.
         needed: u64,
         /// Extents free where the placement allows.
         free: u64,
-        /// Where: in the pool, or on which disks, by number, and in what runs.
+        /// Where: in the pool, or on which disks (by number) and in which runs.
         place: String,
         /// The size of an extent.
         extent: Bytes,
     },
-    /// Somebody uses it.
+    /// The volume is in use.
     #[error("volume {volume:?} is in use by {}", .users.join(", "))]
     InUse {
         /// The volume.
         volume: String,
-        /// Who, by name.
+        /// Names of its users.
         users: Vec<String>,
     },
-    /// A part of the volume that it concerns is being moved.
+    /// An affected part of the volume is being moved.
     #[error("extent {extent} of the volume is being moved")]
     BeingMoved {
-        /// Which extent of the volume.
+        /// Index of the extent within the volume.
         extent: u32,
     },
     /// A reservation forbids it.
@@ -122,48 +122,48 @@ pub enum PoolError {
         volume: String,
         /// The stream.
         stream: String,
-        /// What the reservation demands.
+        /// The rule that the reservation imposes.
         reason: String,
     },
-    /// The volume takes no more changes after a failure.
+    /// The volume accepts no more changes after a failure.
     #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
         /// The volume.
         volume: String,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
-    /// The metadata could not be made durable: what was asked may or may not be there after a restart,
-    /// and nothing more is changed until the pool is opened anew.
+    /// The metadata could not be made durable. After a restart the requested change may or may not be in
+    /// effect. Nothing more is changed until the pool is reopened.
     #[error("the pool's metadata cannot be changed any more: {0}")]
     MetadataFailed(String),
-    /// The disks are not this server's any more: it writes nothing more to them.
+    /// Another server has opened the disks; this server writes nothing more to them.
     #[error("{0}; this server has stopped writing to the pool's disks")]
     TakenOver(String),
-    /// A disk does not take the metadata at the moment.
+    /// A disk does not accept metadata writes at the moment.
     #[error("the pool's metadata is frozen, because it could not be written: {reason}; {}", pending(*.is_pending))]
     MetadataFrozen {
-        /// What failed.
+        /// The failure.
         reason: String,
-        /// Whether what was asked is done as soon as the disk takes it; otherwise nothing was changed.
+        /// True if the change takes effect once the disk accepts the write; otherwise nothing was changed.
         is_pending: bool,
     },
     /// A disk failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
-    /// The host refused something that the pool needs.
+    /// The host refused a resource that the pool needs.
     #[error("{what}: {error}")]
     Host {
-        /// What was wanted.
+        /// The resource.
         what: &'static str,
-        /// What the host said.
+        /// The host's error.
         error: std::io::Error,
     },
-    /// Whoever was asked for progress wanted no more.
+    /// The progress callback stopped the operation.
     #[error("stopped")]
     Stopped,
-    /// No scheduler has this name.
-    #[error("{0:?} is no scheduler; there are exact, delta-l, delta-l-published, lst and edf")]
+    /// Not the name of a scheduler.
+    #[error("unknown scheduler {0:?}; use exact, delta-l, delta-l-published, lst or edf")]
     NoSuchScheduler(String),
     /// The pool is closed.
     #[error("the pool is closed")]
@@ -183,7 +183,7 @@ fn size(extents: u64, extent: Bytes) -> Bytes {
 }
 
 impl PoolError {
-    /// A pool that cannot be started is not waited for.
+    /// Turns frozen metadata into a failure: a pool that cannot start is not retried.
     pub(crate) fn of_start(self) -> Self {
         match self {
             Self::MetadataFrozen { reason, .. } => Self::MetadataFailed(reason),
@@ -191,7 +191,7 @@ impl PoolError {
         }
     }
 
-    /// What the plan of a change says, in the pool's terms. `extent_bytes` is the pool's extent size.
+    /// Translates an error of a planned change. `extent_bytes` is the pool's extent size.
     pub(crate) fn from_plan(error: VolumeError, extent_bytes: Bytes) -> Self {
         let extents = |bytes: Bytes| bytes.0 / extent_bytes.0.max(1);
         let text = error.to_string();

@@ -1,26 +1,26 @@
 //! A volume request in flight, from its submission until its client has taken the completion.
 //!
-//! An [`Op`] is the target of the disk requests that it was divided into: each carries the op and
-//! the number of its part. Ops belong to a client's table and are used again, so that a request in
-//! steady state allocates nothing.
+//! An [`Op`] is the completion target of the disk requests that it was divided into. Each of them carries
+//! the op and the number of its part. Ops belong to a client's table and are reused, so a request
+//! allocates nothing in steady state.
 //!
-//! Completions arrive on a disk's real-time thread, which must not sleep on a lock that a thread
-//! without priority may hold. So the disk's thread tries the op's lock for a moment, and if that is
-//! not enough, as after everything that needs more than a few steps, the pool's worker does the rest
-//! ([`super::worker`]).
+//! Completions arrive on a disk's real-time thread, which must not sleep on a lock that an ordinary
+//! thread may hold. The disk's thread therefore tries the op's lock for about a microsecond. If that
+//! fails, the pool's worker ([`super::worker`]) handles the completion. The worker also does everything
+//! after a completion that takes more than a few steps.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sched::request::{RequestId, Urgency};
+use sched::request::{Op as Direction, RequestId, Urgency};
 use sched::units::{Sector, SectorCount, Time};
 use smallvec::SmallVec;
 use volume::extent::{InUse, WriteInUse};
 
 use super::charge::Charge;
 use super::client::ClientCore;
-use super::follow::Follow;
+use super::predecessors::DiskPredecessors;
 use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
 use super::volume::VolumeCore;
 use super::worker::{Job, Worker};
@@ -29,8 +29,8 @@ use crate::clock;
 use crate::completion::{Completion, IoError, Sink, Timing};
 use crate::disk::Durability;
 
-/// How often a disk's thread tries the op's lock before it leaves the work to the worker: about a
-/// microsecond, longer than a running thread ever holds the lock.
+/// Attempts of a disk's thread to take the op's lock before it passes the completion to the worker.
+/// They take about a microsecond, longer than a running thread ever holds the lock.
 const LOCK_TRIES: u32 = 100;
 
 /// One disk request of an op.
@@ -39,11 +39,11 @@ pub(crate) struct Part {
     pub(crate) start: Sector,
     pub(crate) count: SectorCount,
     pub(crate) hold: Hold,
-    /// What the disk knows it by, if that was noted (`volume_io::after`).
+    /// The disk's id of it, if ids are kept (`volume_io::after`).
     pub(crate) id: Option<RequestId>,
 }
 
-/// What keeps an extent in place until the disk has answered.
+/// Keeps an extent in place until the disk has answered.
 pub(crate) enum Hold {
     Read {
         _in_use: InUse,
@@ -53,16 +53,16 @@ pub(crate) enum Hold {
     Released,
 }
 
-/// A request that comes after another.
+/// A request that is ordered after another.
 pub(crate) enum Dependent {
     /// It has not begun.
     Waits(Arc<Op>),
-    /// It is at its disk.
+    /// It is queued at its disk.
     Follows(Arc<Op>),
 }
 
 impl Dependent {
-    /// What it came after is complete, or a change that has failed.
+    /// Its predecessor is complete. `is_failed`: the predecessor was a change and failed.
     pub(crate) fn release(self, is_failed: bool, worker: &Worker) {
         if is_failed {
             let (Self::Waits(op) | Self::Follows(op)) = &self;
@@ -70,7 +70,7 @@ impl Dependent {
         }
         match self {
             Self::Waits(op) => {
-                if op.waited() {
+                if op.wait_ended() {
                     worker.post(Job::Ready(op));
                 }
             }
@@ -83,8 +83,8 @@ impl Dependent {
     }
 }
 
-/// What an op is doing.
-pub(crate) struct Active {
+/// The request that an op carries out.
+pub(crate) struct ActiveRequest {
     pub(crate) volume: Arc<VolumeCore>,
     pub(crate) kind: VolumeOp,
     pub(crate) offset: u64,
@@ -92,31 +92,31 @@ pub(crate) struct Active {
     pub(crate) data: Option<Segments>,
     pub(crate) urgency: Urgency,
     pub(crate) charge: Charge,
-    /// Disk requests not yet answered and spans not yet begun.
+    /// Disk requests not yet answered, plus spans not yet begun.
     pub(crate) outstanding: u32,
     pub(crate) parts: SmallVec<[Part; 2]>,
-    /// Those that come after this one.
+    /// Requests ordered after this one.
     pub(crate) dependents: Vec<Dependent>,
-    /// What it comes after on its disk, until that is complete.
-    pub(crate) follow: Option<Box<Follow>>,
-    /// Every part is in the queue of its disk, or has been, under the id that was noted.
+    /// Its predecessors on its disk, until they are complete.
+    pub(crate) predecessors: Option<Box<DiskPredecessors>>,
+    /// Every part has been queued at its disk, under the id that was kept.
     pub(crate) handed_over: bool,
     pub(crate) failure: Option<IoFailure>,
     pub(crate) user_data: u64,
     pub(crate) submitted: Time,
     pub(crate) completed: Time,
     pub(crate) timeliness: Option<Timeliness>,
-    /// Somebody sleeps on it; it does not go through the completion queue.
+    /// A thread sleeps on it; it does not go through the completion queue.
     pub(crate) synchronous: bool,
     pub(crate) done: bool,
 }
 
-/// What changes about an op.
+/// The mutable state of an op.
 pub(crate) struct OpState {
     pub(crate) generation: u32,
-    /// A disk is answering, and will tell the client at the end of its batch of answers.
-    telling: bool,
-    pub(crate) active: Option<Active>,
+    /// A disk is answering, and wakes the client at the end of its batch of answers.
+    wakes_later: bool,
+    pub(crate) active: Option<ActiveRequest>,
 }
 
 /// A volume request in flight. See the [module](self).
@@ -124,13 +124,12 @@ pub(crate) struct Op {
     me: Weak<Op>,
     pub(crate) client: Arc<ClientCore>,
     pub(crate) slot: u32,
-    /// Requests that must be complete before it may start, the gate of its volume until that lets it
-    /// through, and one while it is being submitted.
+    /// Number of events that it waits for before it may start: predecessors, the gate of its volume, and
+    /// one while it is being submitted.
     pub(crate) waits: AtomicU32,
-    /// Requests that it follows on their disk and that are not complete, and one while it is being
-    /// handed over.
+    /// Incomplete predecessors on its disk, plus one while it is being handed over.
     pub(crate) follows: AtomicU32,
-    /// A change that it was to come after has failed. It changes nothing then.
+    /// A change that it was ordered after has failed; it then changes nothing.
     pub(crate) is_after_failed: AtomicBool,
     pub(crate) state: Mutex<OpState>,
     pub(crate) finished: Condvar,
@@ -147,7 +146,7 @@ impl Op {
             is_after_failed: AtomicBool::new(false),
             state: Mutex::new(OpState {
                 generation: 0,
-                telling: false,
+                wakes_later: false,
                 active: None,
             }),
             finished: Condvar::new(),
@@ -157,15 +156,15 @@ impl Op {
     pub(crate) fn arc(&self) -> Arc<Self> {
         self.me
             .upgrade()
-            .expect("whoever calls a method of an op holds it")
+            .expect("the caller of a method holds the op")
     }
 
     pub(crate) fn tag(&self, generation: u32) -> Tag {
         Tag(u64::from(generation) << 32 | u64::from(self.slot))
     }
 
-    /// One of the things that it waited for is there. Whether it was the last.
-    pub(crate) fn waited(&self) -> bool {
+    /// One of the events that it waits for has happened. Returns true if that was the last.
+    pub(crate) fn wait_ended(&self) -> bool {
         self.waits.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -179,7 +178,7 @@ impl Op {
         None
     }
 
-    /// A disk has answered for one part.
+    /// Records a disk's answer for one part.
     pub(crate) fn answered(&self, state: &mut OpState, completion: &Completion) {
         let active = state
             .active
@@ -189,10 +188,13 @@ impl Op {
         let disk = &self.client.io.disks[part.disk];
         let (start, count, at) = (part.start, part.count, part.disk);
         let hold = std::mem::replace(&mut part.hold, Hold::Released);
-        let is_write = matches!(hold, Hold::Write(_));
+        let direction = match hold {
+            Hold::Write(_) => Direction::Write,
+            Hold::Read { .. } | Hold::Released => Direction::Read,
+        };
         match completion.result {
             Ok(()) => {
-                disk.transferred(is_write, count);
+                disk.transferred(direction, count);
                 if let Hold::Write(in_use) = hold {
                     if disk.durability == Durability::Host {
                         active.volume.set_unsynced(at);
@@ -209,7 +211,7 @@ impl Op {
             }
             Err(error) => {
                 drop(hold);
-                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                let failure = disk.failure(direction, start, count, error, &completion.timing);
                 active.failure.get_or_insert(failure);
             }
         }
@@ -217,13 +219,13 @@ impl Op {
         active.completed = active.completed.max(timing.completed);
         active.charge.answered(disk, completion);
         note_timeliness(&mut active.timeliness, timing);
-        if is_write {
+        if direction == Direction::Write {
             active.volume.write_ended(&self.client.worker);
         }
         self.unit_done(state);
     }
 
-    /// One of the things that the op waits for is done; the last one ends it.
+    /// Counts one outstanding unit as done; the last one ends the transfers.
     pub(crate) fn unit_done(&self, state: &mut OpState) {
         let active = state
             .active
@@ -235,7 +237,7 @@ impl Op {
         }
     }
 
-    /// The disks have done their part; what must be durable may need more.
+    /// All transfers are done. A request that must be durable may still need a flush round.
     pub(crate) fn transfers_done(&self, state: &mut OpState) {
         let active = state.active.as_mut().expect("only ops in flight end");
         if active.failure.is_none() && self.needs_round(active) {
@@ -245,7 +247,7 @@ impl Op {
         }
     }
 
-    fn needs_round(&self, active: &Active) -> bool {
+    fn needs_round(&self, active: &ActiveRequest) -> bool {
         let durable = matches!(
             active.kind,
             VolumeOp::Write { durable: true } | VolumeOp::WriteZeroes { durable: true, .. }
@@ -259,10 +261,10 @@ impl Op {
                     .any(|part| disks[part.disk].durability == Durability::Host))
     }
 
-    /// Everything is done: hands the result over.
+    /// Completes the request and hands the result to the client.
     pub(crate) fn finish(&self, state: &mut OpState) {
         let worker = &self.client.worker;
-        let telling = state.telling;
+        let wakes_later = state.wakes_later;
         let active = state.active.as_mut().expect("only ops in flight finish");
         active.data = None;
         active.parts.clear();
@@ -287,7 +289,7 @@ impl Op {
         } else {
             self.client.finished(self);
         }
-        // Its completion is in the queue before anything that came after it can be.
+        // The completion is queued before any dependent is released, so clients see completions in order.
         let is_failed = active.kind.is_change() && active.failure.is_some();
         for dependent in active.dependents.drain(..) {
             dependent.release(is_failed, worker);
@@ -295,12 +297,12 @@ impl Op {
         if active.volume.leave() {
             worker.post(Job::Gate(Arc::clone(&active.volume)));
         }
-        if !telling {
-            self.client.tell();
+        if !wakes_later {
+            self.client.notify();
         }
     }
 
-    /// Takes the result of a finished op and makes it ready for the next request.
+    /// Takes the result of a finished op and frees the op for the next request.
     pub(crate) fn take(&self, state: &mut OpState) -> VolumeCompletion {
         let generation = state.generation;
         let active = state.active.as_mut().expect("only finished ops are taken");
@@ -312,14 +314,14 @@ impl Op {
             completed: active.completed,
             timeliness: active.timeliness,
         };
-        // Dropped where it is, not moved first.
+        // Dropped in place: moving it out first would copy it.
         state.active = None;
         state.generation = generation.wrapping_add(1);
         completion
     }
 }
 
-/// Keeps the worst of the parts: the latest, or of those in time the one due last.
+/// Keeps the worst timeliness of the parts: the latest part, or if none is late the last deadline.
 fn note_timeliness(worst: &mut Option<Timeliness>, timing: &Timing) {
     let Some(deadline) = timing.deadline else {
         return;
@@ -340,9 +342,9 @@ impl Sink for Op {
     fn complete(&self, completion: Completion) {
         match self.try_lock() {
             Some(mut state) => {
-                state.telling = true;
+                state.wakes_later = true;
                 self.answered(&mut state, &completion);
-                state.telling = false;
+                state.wakes_later = false;
             }
             None => self
                 .client
@@ -352,7 +354,7 @@ impl Sink for Op {
     }
 
     fn wake(&self) {
-        self.client.tell();
+        self.client.notify();
     }
 
     fn wake_id(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What a pool is made of and how it is opened.
+//! Parameters for making and opening a pool.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ pub struct PoolDisk {
     pub name: String,
     /// The disk.
     pub disk: Box<dyn Disk>,
-    /// What is known of its service times.
+    /// Its service-time profile.
     pub profile: Arc<DriveProfile>,
-    /// Whether the profile was measured on this disk, or is a conservative guess by kind.
+    /// True if the profile was measured on this disk; false if it is a conservative default for its kind.
     pub profile_is_measured: bool,
 }
 
-/// How to make a pool.
+/// Options for making a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CreateOptions {
     /// The pool's name, for messages; it is not kept on the disks.
     pub name: String,
-    /// The extent size; `None` is the size at which reading a whole extent is about nine parts
+    /// The extent size. `None` chooses the size at which reading a whole extent takes about nine parts
     /// transfer and one part positioning on the slowest disk.
     pub extent_bytes: Option<Bytes>,
-    /// Whether to take disks that belong to a pool already. What is on them is lost.
+    /// Overwrite disks that belong to a pool already. Their content is lost.
     pub force: bool,
 }
 
 impl CreateOptions {
-    /// Checks what can be checked without disks.
+    /// Checks the options that do not depend on the disks.
     ///
     /// # Errors
-    /// When the extent size is none.
+    /// When the extent size is invalid.
     pub fn check(&self) -> Result<(), PoolError> {
         match self.extent_bytes {
             Some(size) if Geometry::new(size).is_none() => {
@@ -51,13 +51,13 @@ impl CreateOptions {
     }
 }
 
-/// The part of every disk that best effort without a reservation keeps, whatever streams reserve.
+/// The share of every disk that best effort without a reservation keeps, whatever streams reserve.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Floor {
-    /// No such part: where streams fill a disk, best effort may wait for ever.
+    /// No share: where streams fill a disk, best effort may starve.
     None,
-    /// This share of the disk's time, in thousandths. The slice is the longest best-effort piece,
-    /// and the period follows.
+    /// A share of the disk's time, in thousandths. The slice is the longest best-effort piece; the
+    /// period follows from it.
     Share {
         /// Thousandths of the disk's time.
         permille: u32,
@@ -72,28 +72,28 @@ pub enum Floor {
 }
 
 impl Default for Floor {
-    /// One part in twenty.
+    /// 50 thousandths.
     fn default() -> Self {
         Self::Share { permille: 50 }
     }
 }
 
-/// How to open a pool.
+/// Options for opening a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// The pool's name, for people.
     pub name: String,
     /// The scheduler: `exact`, `delta-l`, `delta-l-published`, `lst` or `edf`.
     pub scheduler: String,
-    /// What best effort keeps of each disk.
+    /// The best-effort share of each disk.
     pub floor: Floor,
-    /// Whether the dispatchers ask for real-time priority. Without permission they run without, and
-    /// [`Pool::warnings`](crate::pool::Pool::warnings) says so.
+    /// Ask for real-time priority for the dispatchers. Without permission they run without, and
+    /// [`Pool::warnings`](crate::pool::Pool::warnings) reports it.
     pub realtime: bool,
-    /// What the host has denied the process already, to be told with what it denies the pool: see
-    /// [`lock_process_memory`](crate::rt::lock_process_memory).
+    /// Resources that the host has denied the process so far; reported together with those denied to the
+    /// pool. See [`lock_process_memory`](crate::rt::lock_process_memory).
     pub denied: Denied,
-    /// How long a disk may not answer.
+    /// Time limits for disks that do not answer.
     pub patience: Patience,
 }
 
@@ -110,31 +110,31 @@ impl Default for OpenOptions {
     }
 }
 
-/// Where a volume's extents are to lie. The default is on all disks in turn, first fit.
+/// Where a volume's extents may lie. The default is all disks in turn, first fit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Placement {
-    /// On these disks, by name; empty is all.
+    /// On these disks, by name; empty means all.
     pub disks: Vec<String>,
     /// In this zone of each disk (0 is the outermost).
     pub zone: Option<usize>,
-    /// In these bytes of each disk.
+    /// In this byte range of each disk.
     pub bytes: Option<Range<u64>>,
-    /// How many neighbouring extents on one disk before the next disk is taken. 0: one, or where a
-    /// volume grows, as many as it has.
+    /// Number of neighbouring extents on one disk before the next disk is taken. 0 means one, or for a
+    /// volume that grows, the number that it has.
     pub run_extents: u32,
 }
 
 impl Placement {
-    /// Whether it leaves out any place of the pool.
+    /// True if it excludes any place of the pool.
     pub(crate) fn says_where(&self) -> bool {
         !self.disks.is_empty() || self.zone.is_some() || self.bytes.is_some()
     }
 }
 
-/// A volume to be made.
+/// Parameters of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeSpec {
-    /// Its name: 1 to 255 bytes, not blanks alone; no slash, no characters that are not seen.
+    /// Its name: 1 to 255 bytes, not only blanks; no slash and no invisible characters.
     pub name: String,
     /// Its size; rounded up to whole sectors.
     pub size: Bytes,
@@ -142,7 +142,7 @@ pub struct VolumeSpec {
     pub placement: Placement,
 }
 
-/// How far a long operation is.
+/// Progress of a long operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Progress {
     /// Units done.

@@ -1,11 +1,11 @@
-//! What the engine's own transfers need.
+//! Resources of the engine's own transfers.
 
 use sched::request::Urgency;
 
 use crate::buffer::Account;
 use crate::completion::CompletionQueue;
 
-/// Transfers of the engine's own, one caller at a time: the buffers that they use, and where they are answered.
+/// Buffers and completion queue of the engine's own transfers. One caller uses them at a time.
 pub(crate) struct RawIo {
     pub(crate) account: Account,
     pub(crate) queue: CompletionQueue,

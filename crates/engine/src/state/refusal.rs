@@ -1,64 +1,63 @@
-//! Why a reservation is refused.
+//! Reasons for refusing a reservation.
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::buffer::MemoryError;
 use crate::state::error::{PoolError, host};
 
-/// What a task is that keeps another one from being admitted.
+/// Kind of a task that keeps another one from being admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CulpritKind {
-    /// What best effort keeps of the disk.
+    /// The best-effort floor of the disk.
     Floor,
     /// A stream.
     Stream,
     /// Disk time that is reserved for a best-effort client, such as an export.
     Share,
-    /// What a stream had before it ended or changed, or a share: held until its last deadline.
+    /// A stream or share that has ended or changed; it holds its share until its last deadline.
     Leaving,
 }
 
-/// A task that keeps another one from being admitted: one request of it takes so long that those with
-/// shorter periods would be late.
+/// A task that keeps another one from being admitted: one of its requests takes so long that requests
+/// with shorter periods would be late.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Culprit {
-    /// The name of the stream or client; of the floor, what it is called.
+    /// The name of the stream or client, or of the floor.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: CulpritKind,
 }
 
-/// Why a disk's part of a reservation does not fit.
+/// The reason why a disk cannot carry its part of a reservation.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct DiskRefusal {
     /// The disk's name.
     pub disk: String,
-    /// The load already promised on it, of 1.
+    /// The admitted utilisation of the disk, as a fraction of 1.
     pub utilization: f64,
     /// The worst-case service time of a block there, in nanoseconds.
     pub service_ns: u64,
-    /// How often a block would fall on it, in nanoseconds.
+    /// The period between such blocks, in nanoseconds.
     pub period_ns: u64,
-    /// Which condition of the admission test failed: `utilization` or `blocking`.
+    /// The failed condition of the admission test: `utilization` or `blocking`.
     pub refused_by: String,
-    /// At which interval length, in nanoseconds.
+    /// The length of the interval in which it fails, in nanoseconds.
     pub interval_ns: Option<u64>,
-    /// By how much, in nanoseconds.
+    /// Missing time in that interval, in nanoseconds.
     pub short_by_ns: Option<u64>,
-    /// The task at fault, if it is not the one asked for.
+    /// The task at fault, if it is not the requested one.
     pub task: Option<Culprit>,
-    /// The part of the load that is still being given back by streams and exports that have ended: each
-    /// keeps its share until its last deadline.
+    /// Utilisation of streams and exports that have ended; each keeps its share until its last deadline.
     pub utilization_leaving: f64,
-    /// In how many nanoseconds all of that is free.
+    /// Time until all of that is free, in nanoseconds.
     pub leaving_ns: Option<u64>,
 }
 
-/// What to do when things were changing just then.
+/// Remedy when a concurrent change got in the way.
 pub(crate) const RETRY_REMEDY: &str = "ask again: something else was being changed at this moment";
 
-/// Why a reservation is refused.
+/// The reason why a reservation is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The disks cannot carry a stream.
@@ -74,31 +73,31 @@ pub enum Refusal {
     Share {
         /// The first disk that refused; its service time is the slice.
         disk: Box<DiskRefusal>,
-        /// The shortest period in which all the disks would carry such a slice now, rounded up to whole
-        /// microseconds, from a second on to whole milliseconds.
+        /// The shortest period in which all disks would carry such a slice, rounded up to whole microseconds,
+        /// or to whole milliseconds from one second on.
         period_that_fits: Option<Nanos>,
     },
-    /// The numbers make no stream.
+    /// A parameter of the stream is invalid.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Which number.
+        /// The parameter.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Not enough memory can be guaranteed for its buffers.
     #[error(
-        "the stream needs {} of buffers that nobody else may use; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
+        "the stream needs {} of reserved buffers; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
     )]
     Memory {
-        /// What it needs, in bytes.
+        /// Bytes needed.
         needed: u64,
-        /// What there is, in bytes.
+        /// Bytes available.
         available: u64,
     },
-    /// The pool could not do it.
+    /// The pool operation failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
@@ -106,7 +105,7 @@ pub enum Refusal {
 fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
     let text = unfit(disk, "a block that takes up to");
     match fits {
-        // Rounded down: what is said to fit does.
+        // Rounded down, so that the rate in the message does fit.
         Some(rate) => format!(
             "{text}; {:.3} MB/s would fit",
             (rate.0 / 1_000) as f64 / 1e3
@@ -118,12 +117,12 @@ fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
 fn share_refused(disk: &DiskRefusal, fits: Option<Nanos>) -> String {
     let text = unfit(disk, "a slice of");
     match fits {
-        Some(period) => format!("{text}; as much every {period} would fit"),
-        None => text + "; no slice as long would fit",
+        Some(period) => format!("{text}; such a slice every {period} would fit"),
+        None => text + "; no slice of that length would fit",
     }
 }
 
-/// What does not fit on a disk, and why.
+/// Describes a refusal; `what` names the job whose service time is in it.
 pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
     let mut text = format!(
         "disk {:?} cannot carry it: it has promised {:.1} % of its time, and {what} {} every {} is refused by the {} condition",
@@ -140,12 +139,14 @@ pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
         text += &match task.kind {
             CulpritKind::Floor => " because of the floor of best effort".to_owned(),
             CulpritKind::Stream | CulpritKind::Share => format!(" because of {:?}", task.name),
-            CulpritKind::Leaving => format!(" because of what {:?} still holds", task.name),
+            CulpritKind::Leaving => {
+                format!(" because of the share that {:?} still holds", task.name)
+            }
         };
     }
     if let Some(remaining) = disk.leaving_ns {
         text += &format!(
-            "; {:.1} % is still being given back by what has ended, all of it in {}",
+            "; {:.1} % is still held by reservations that have ended, and is free in {}",
             disk.utilization_leaving * 100.0,
             Nanos(remaining)
         );

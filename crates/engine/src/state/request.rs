@@ -1,15 +1,15 @@
-//! What can be asked of a volume, and what comes of it.
+//! Volume requests and their results.
 
 use sched::units::{Nanos, SectorCount, Time};
 
-/// Names a request of a client from its submission to its completion; never used twice.
+/// Identifies a request of a client from submission to completion; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u64);
 
-/// What is to be done to a range of a volume.
+/// An operation on a range of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum VolumeOp {
-    /// Fill the buffers from the volume. What was never written reads as zeros.
+    /// Fill the buffers from the volume. Parts that were never written read as zeros.
     Read,
     /// Write the buffers.
     Write {
@@ -32,7 +32,7 @@ pub enum VolumeOp {
 }
 
 impl VolumeOp {
-    /// Whether the volume's content may change.
+    /// True if it may change the volume's content.
     #[must_use]
     pub const fn is_change(self) -> bool {
         matches!(
@@ -41,14 +41,14 @@ impl VolumeOp {
         )
     }
 
-    /// Whether buffers go with it.
+    /// True if it takes buffers.
     #[must_use]
     pub const fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
     }
 }
 
-/// Why a request that was taken failed.
+/// The reason why an accepted request failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IoFailure {
     /// A disk reported an error, or the host could not make its data durable.
@@ -56,13 +56,13 @@ pub enum IoFailure {
     Disk {
         /// The disk's name.
         disk: String,
-        /// What it was doing: `read`, `write` or `sync`, which has no place.
+        /// The operation: `read`, `write` or `sync`; a sync has no place.
         op: &'static str,
-        /// Where on the disk.
+        /// First sector on the disk.
         sector: u64,
-        /// How much.
+        /// Number of sectors; 0 for a sync.
         sectors: SectorCount,
-        /// What it said.
+        /// The error.
         reason: String,
     },
     /// The volume is read-only after a failure.
@@ -70,21 +70,21 @@ pub enum IoFailure {
     Poisoned {
         /// The volume's name.
         volume: String,
-        /// What failed.
+        /// The operation that failed.
         reason: String,
     },
-    /// What was asked is done, but cannot be made durable at the moment: the pool's metadata is frozen, or the
-    /// host does not answer. It is not lost, and a later flush tries again.
+    /// The change is done, but cannot be made durable at the moment: the pool's metadata is frozen, or
+    /// the host does not answer. Nothing is lost; a later flush tries again.
     #[error("cannot be made durable now: {reason}; a later flush tries again")]
     NotNow {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The pool was closed, the volume shrunk below the request, or the time of its stream was over, while
-    /// it waited.
+    /// While the request waited, the pool was closed, the volume shrank below it, or its stream's time
+    /// ended.
     #[error("cancelled: {reason}")]
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -96,33 +96,33 @@ fn at(sector: u64, sectors: SectorCount) -> String {
     format!(" of {sectors:?} at sector {sector}")
 }
 
-/// How a stream's block fared against its deadline.
+/// Completion of a stream's block relative to its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Timeliness {
-    /// When it was due.
+    /// The deadline.
     pub deadline: Time,
     /// When it was complete.
     pub completed: Time,
-    /// How much later than due; zero when in time.
+    /// Time past the deadline; zero when in time.
     pub late: Nanos,
-    /// The same without the part of it in which the host was late, not the disk or the schedule.
+    /// The same without the part that the host caused, not the disk or the schedule.
     pub late_net: Nanos,
 }
 
-/// A request that is done.
+/// The result of a request.
 #[derive(Debug)]
 pub struct VolumeCompletion {
-    /// Which request.
+    /// The request.
     pub tag: Tag,
     /// The caller's number.
     pub user_data: u64,
-    /// Success, or the first thing that failed. A read that failed leaves the memory's content
-    /// unspecified. Either way the request's pins on its buffers are gone.
+    /// Success, or the first failure. A read that failed leaves the memory's content unspecified. In both
+    /// cases the request holds its buffers no more.
     pub result: Result<(), IoFailure>,
     /// When it was submitted.
     pub submitted: Time,
     /// When the last part of it was complete.
     pub completed: Time,
-    /// For a stream's request: against its deadline, the worst of its parts.
+    /// For a stream's request: its timeliness, the worst of its parts.
     pub timeliness: Option<Timeliness>,
 }

@@ -2,4 +2,4 @@
 
 pub(crate) mod ahead;
 pub(crate) mod core;
-pub(crate) mod evidence;
+pub(crate) mod stats;

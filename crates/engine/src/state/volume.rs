@@ -1,5 +1,4 @@
-//! A volume at run time: its map, its order among requests, what is parked, what must be made
-//! durable, who uses it.
+//! A volume at run time: its map, the order of its requests, parked writes, flush state, and users.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,39 +15,53 @@ use super::round::Round;
 use super::worker::{Job, Worker};
 use crate::clock;
 
-/// The gate is closed: a barrier waits or runs, and requests are held back behind it.
+/// Gate bit: a barrier waits or runs, and requests queue behind it.
 const CLOSED: u64 = 1 << 63;
 
-/// Requests that wait for a barrier, or (`true`) are one.
+/// An op that waits at the gate.
+struct HeldOp {
+    op: Arc<Op>,
+    is_barrier: bool,
+}
+
+/// The ops that wait at the gate, in order.
 #[derive(Default)]
-struct Held {
-    queue: VecDeque<(Arc<Op>, bool)>,
+struct HeldOps {
+    queue: VecDeque<HeldOp>,
     /// A barrier has been let through and is not complete.
     running: bool,
 }
 
-/// A span of a write that another first write, or a move about to switch, keeps from beginning.
+/// The content of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteContent {
+    /// The request's memory.
+    Data,
+    Zeros,
+}
+
+/// A span of a write that cannot begin because of another first write, or of a move about to switch.
 pub(crate) struct Parked {
     pub(crate) op: Arc<Op>,
     pub(crate) span: WriteSpan,
-    pub(crate) zeros: bool,
+    pub(crate) content: WriteContent,
 }
 
-/// Requests that must be made durable together.
+/// Requests that wait to be made durable together.
 #[derive(Default)]
 pub(crate) struct Rounds {
     pub(crate) running: bool,
-    /// The one that is under way.
+    /// The round under way.
     pub(crate) current: Weak<Round>,
     pub(crate) waiting: Vec<Arc<Op>>,
 }
 
-/// Who has the volume open.
+/// Users that have the volume open.
 #[derive(Default)]
 pub(crate) struct Users {
     next: u64,
     names: BTreeMap<u64, String>,
-    /// It is being deleted and cannot be opened.
+    /// The volume is being deleted and cannot be opened.
     pub(crate) deleted: bool,
 }
 
@@ -57,25 +70,25 @@ pub(crate) struct VolumeCore {
     pub(crate) id: VolumeId,
     pub(crate) name: String,
     map: RwLock<Arc<VolumeMap>>,
-    /// The last change of its content; at first, the instant at which this was made.
+    /// Time of the last change of its content; initially the time when this value was made.
     changed: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<HeldOps>,
     parked: Mutex<VecDeque<Parked>>,
-    /// Spans parked, those being tried again included.
+    /// Number of parked spans, including those being retried.
     parked_count: AtomicUsize,
     retry_posted: AtomicBool,
-    /// Threads that wait for writes to end.
+    /// Number of threads that wait for writes to end.
     watchers: AtomicUsize,
     watch: Mutex<()>,
     watched: Condvar,
     pub(crate) rounds: Mutex<Rounds>,
-    /// For each disk of the pool whether it holds data of this volume that the host has not been
-    /// asked to make durable.
+    /// For each disk of the pool: true if it holds data of this volume that no host sync has been
+    /// requested for.
     unsynced: Box<[AtomicBool]>,
     poisoned: OnceLock<Arc<str>>,
-    /// Where it ends when frozen metadata goes on, if it is being cut.
+    /// The end of the volume after a shrink that waits for frozen metadata; otherwise `u64::MAX`.
     cut_at: AtomicU64,
     pub(crate) users: Mutex<Users>,
 }
@@ -107,7 +120,7 @@ impl VolumeCore {
         Arc::clone(&self.map.read())
     }
 
-    /// Does something to the map that no other takes the place of meanwhile. It must not wait.
+    /// Acts on the map while no other map can be installed. `act` must not wait.
     pub(crate) fn with_map<T>(&self, act: impl FnOnce(&VolumeMap) -> T) -> T {
         act(&self.map.read())
     }
@@ -116,7 +129,7 @@ impl VolumeCore {
         self.map.read().size()
     }
 
-    /// Notes that its content has changed, at that instant at the latest.
+    /// Records that its content changed, at `at` at the latest.
     pub(crate) fn note_change(&self, at: Time) {
         self.changed.fetch_max(at.0, Ordering::Relaxed);
     }
@@ -126,13 +139,13 @@ impl VolumeCore {
         Time(self.changed.load(Ordering::Relaxed))
     }
 
-    /// How much of it streams may reserve.
+    /// The part of it that streams may reserve.
     pub(crate) fn reservable(&self) -> Bytes {
         Bytes(self.size().0.min(self.cut_at.load(Ordering::SeqCst)))
     }
 
-    /// It ends here as soon as that can be recorded.
-    pub(crate) fn will_be_cut(&self, at: Bytes) {
+    /// Records that it ends at `at` once the shrink can be recorded.
+    pub(crate) fn set_pending_end(&self, at: Bytes) {
         self.cut_at.store(at.0, Ordering::SeqCst);
     }
 
@@ -145,14 +158,14 @@ impl VolumeCore {
         self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Whether bits or places have changed that are not durable, or that cannot be told now.
+    /// True if bits or places have changed that are not durable, or if the map is being replaced.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.map
             .try_read()
             .is_none_or(|map| !map.is_durable(map.mark()))
     }
 
-    /// Whether everything that was answered is durable, if no round is under way.
+    /// True if everything that was answered is durable, provided that no round is under way.
     pub(crate) fn is_clean(&self) -> bool {
         let unsynced = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         !self.unsynced.iter().any(unsynced) && !self.is_unsettled() && self.poisoned.get().is_none()
@@ -162,21 +175,21 @@ impl VolumeCore {
         self.poisoned.get().cloned()
     }
 
-    /// Takes no more changes from now on. The first reason stays.
+    /// Rejects all further changes. The first reason stays.
     pub(crate) fn poison(&self, reason: &dyn std::fmt::Display) {
         self.poisoned
             .get_or_init(|| Arc::from(reason.to_string().as_str()));
     }
 
-    /// Data of it could not be made durable. If the host has said that it failed, what was acknowledged may be
-    /// lost.
-    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+    /// Records that its data could not be made durable. If a host sync failed, acknowledged data may be
+    /// lost, so the volume is poisoned.
+    pub(crate) fn record_sync_failure(&self, failure: &IoFailure) {
         if matches!(failure, IoFailure::Disk { op: "sync", .. }) {
             self.poison(failure);
         }
     }
 
-    /// The failure of whoever would change it, if it is poisoned.
+    /// The failure of any change, if the volume is poisoned.
     pub(crate) fn poison_failure(&self) -> Option<IoFailure> {
         self.poisoned().map(|reason| IoFailure::Poisoned {
             volume: self.name.clone(),
@@ -188,8 +201,7 @@ impl VolumeCore {
         self.unsynced[disk].store(true, Ordering::SeqCst);
     }
 
-    /// The disks with data that the host has not been asked to make durable; from now on it counts
-    /// as asked.
+    /// The disks with data that no host sync has been requested for. The caller must request one for each.
     pub(crate) fn take_unsynced(&self) -> impl Iterator<Item = usize> + '_ {
         let taken = |flag: &AtomicBool| flag.swap(false, Ordering::SeqCst);
         self.unsynced
@@ -217,10 +229,10 @@ impl VolumeCore {
         self.users.lock().names.values().cloned().collect()
     }
 
-    /// Closes the volume to new users. Whether it was closed to them before.
+    /// Closes the volume to new users. Returns true if it was closed to them before.
     ///
     /// # Errors
-    /// With the users that it has.
+    /// The names of its users, if it has any.
     pub(crate) fn claim_for_deletion(&self) -> Result<bool, Vec<String>> {
         let mut users = self.users.lock();
         if !users.names.is_empty() {
@@ -229,16 +241,16 @@ impl VolumeCore {
         Ok(std::mem::replace(&mut users.deleted, true))
     }
 
-    /// It is neither deleted nor cut after all.
-    pub(crate) fn stays(&self) {
+    /// Cancels a deletion or a shrink.
+    pub(crate) fn cancel_deletion_and_cut(&self) {
         self.users.lock().deleted = false;
         self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Counts an op in, unless it has to queue behind a barrier or is one; then it is held and the
-    /// worker lets it through in its turn.
-    pub(crate) fn enter(self: &Arc<Self>, op: &Arc<Op>, barrier: bool, worker: &Worker) -> bool {
-        if !barrier {
+    /// Counts an op at the gate. Returns false if the op is a barrier or has to queue behind one; the worker
+    /// then lets it through in order.
+    pub(crate) fn enter(self: &Arc<Self>, op: &Arc<Op>, is_barrier: bool, worker: &Worker) -> bool {
+        if !is_barrier {
             if self.gate.fetch_add(1, Ordering::SeqCst) & CLOSED == 0 {
                 return true;
             }
@@ -246,16 +258,19 @@ impl VolumeCore {
         }
         let mut held = self.held.lock();
         self.gate.fetch_or(CLOSED, Ordering::SeqCst);
-        held.queue.push_back((Arc::clone(op), barrier));
+        held.queue.push_back(HeldOp {
+            op: Arc::clone(op),
+            is_barrier,
+        });
         drop(held);
         worker.post(Job::Gate(Arc::clone(self)));
         false
     }
 
-    /// Counts an op in that is held, if it still is, so that it does not wait for the worker.
+    /// Lets a held op through at once, if it is still held, so that it does not wait for the worker.
     pub(crate) fn withdraw(&self, op: &Arc<Op>) -> bool {
         let mut held = self.held.lock();
-        let Some(at) = (held.queue.iter()).position(|(other, _)| Arc::ptr_eq(other, op)) else {
+        let Some(at) = (held.queue.iter()).position(|other| Arc::ptr_eq(&other.op, op)) else {
             return false;
         };
         self.gate.fetch_add(1, Ordering::SeqCst);
@@ -263,12 +278,12 @@ impl VolumeCore {
         true
     }
 
-    /// An op that was counted in is complete. Whether the worker has to look at the gate.
+    /// An op that was counted is complete. Returns true if the worker has to look at the gate.
     pub(crate) fn leave(&self) -> bool {
         self.gate.fetch_sub(1, Ordering::SeqCst) == CLOSED | 1
     }
 
-    /// The next held op that may go now, counted in; the gate opens when none is held.
+    /// Counts and returns the next held op that may go; opens the gate when none is held.
     pub(crate) fn next_held(&self) -> Option<Arc<Op>> {
         let mut held = self.held.lock();
         let busy = self.gate.load(Ordering::SeqCst) & !CLOSED != 0;
@@ -278,39 +293,39 @@ impl VolumeCore {
             }
             held.running = false;
         }
-        let Some(&(_, barrier)) = held.queue.front() else {
+        let Some(is_barrier) = held.queue.front().map(|next| next.is_barrier) else {
             self.gate.fetch_and(!CLOSED, Ordering::SeqCst);
             return None;
         };
-        if barrier && busy {
+        if is_barrier && busy {
             return None;
         }
-        held.running = barrier;
+        held.running = is_barrier;
         self.gate.fetch_add(1, Ordering::SeqCst);
-        held.queue.pop_front().map(|(op, _)| op)
+        held.queue.pop_front().map(|next| next.op)
     }
 
-    /// Whether no request is under way or held.
+    /// True if no request is under way or held.
     pub(crate) fn is_quiet(&self) -> bool {
         let held = self.held.lock();
         held.queue.is_empty() && self.gate.load(Ordering::SeqCst) & !CLOSED == 0
     }
 
-    /// Parks a span and has it tried again once, for what it waits for may have gone meanwhile.
+    /// Parks a span and retries it once, because the obstacle may have gone in between.
     pub(crate) fn park(self: &Arc<Self>, parked: Parked, worker: &Worker) {
         self.parked_count.fetch_add(1, Ordering::SeqCst);
         self.parked.lock().push_back(parked);
         self.retry(worker);
     }
 
-    /// What is parked is to be tried again.
+    /// Schedules a retry of the parked spans.
     pub(crate) fn retry(self: &Arc<Self>, worker: &Worker) {
         if !self.retry_posted.swap(true, Ordering::SeqCst) {
             worker.post(Job::Retry(Arc::clone(self)));
         }
     }
 
-    /// A write has ended: parked spans may have waited for it.
+    /// A write has ended: retries spans and wakes threads that may have waited for it.
     pub(crate) fn write_ended(self: &Arc<Self>, worker: &Worker) {
         let waiting = self.parked_count.load(Ordering::SeqCst);
         if waiting + self.watchers.load(Ordering::SeqCst) > 0 {
@@ -318,11 +333,11 @@ impl VolumeCore {
         }
     }
 
-    /// Waits until `done`, looking again whenever a write ends.
+    /// Waits until `done`, which is evaluated again whenever a write ends.
     pub(crate) fn wait_until(self: &Arc<Self>, worker: &Worker, mut done: impl FnMut() -> bool) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         let mut watch = self.watch.lock();
-        // Whatever ended before it was counted among the watchers told nobody.
+        // A write that ended before this thread was counted among the watchers woke nobody.
         self.retry(worker);
         while !done() {
             self.watched.wait(&mut watch);
@@ -331,23 +346,23 @@ impl VolumeCore {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Takes all that is parked, to be tried again.
+    /// Takes all parked spans for a retry, and wakes the watchers.
     pub(crate) fn take_parked(&self) -> VecDeque<Parked> {
         self.retry_posted.store(false, Ordering::SeqCst);
         if self.watchers.load(Ordering::SeqCst) > 0 {
-            // Taking the lock orders this after a look that found a write under way.
+            // Taking the lock orders the notification after a check that found a write under way.
             drop(self.watch.lock());
             self.watched.notify_all();
         }
         std::mem::take(&mut *self.parked.lock())
     }
 
-    /// A span has begun, or will never.
-    pub(crate) fn unparked(&self) {
+    /// A span has begun, or never will.
+    pub(crate) fn forget_parked(&self) {
         self.parked_count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A span that was tried again has to go on waiting.
+    /// Parks a span again that could not begin at its retry.
     pub(crate) fn park_again(&self, parked: Parked) {
         self.parked.lock().push_back(parked);
     }

@@ -1,15 +1,15 @@
-//! What is not as it should be.
+//! Warnings for operators.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Something that is not as it should be, in words for people.
+/// A condition that an operator should know of, in words.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Warning {
-    /// What.
+    /// The condition.
     pub what: String,
-    /// The disks and parts of the host that it is about, by name; none if it is the whole pool.
+    /// Names of the disks and parts of the host concerned; empty if it is the whole pool.
     pub concerns: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
-//! The pool's worker: what has to follow a completion and must not be done on a disk's thread.
+//! The pool's worker: a thread for work that follows a completion and must not run on a disk's thread.
 //!
-//! Here is the way to it; what it does for each job is told when it is started.
+//! This module holds its queue. The function that performs the jobs is given to [`Worker::start`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,32 +18,32 @@ use crate::state::round::Round;
 use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
 
-/// Jobs that the worker may be behind without an allocation for each that comes.
+/// Jobs that may be queued before a further one allocates.
 const JOBS_RESERVED: u32 = 256;
 
-/// Something for the worker.
+/// A job for the worker.
 pub(crate) enum Job {
-    /// A disk has answered and its thread could not wait for the op's lock.
+    /// A disk has answered and its thread could not get the op's lock.
     Answered(Arc<Op>, Completion),
-    /// Nothing is in the op's way any more.
+    /// Everything that the op waited for has happened.
     Ready(Arc<Op>),
-    /// All that the op followed on its disk is complete.
+    /// All predecessors of the op on its disk are complete.
     Followed(Arc<Op>),
     /// Held ops of the volume may go on.
     Gate(Arc<VolumeCore>),
     /// Parked spans of the volume may begin.
     Retry(Arc<VolumeCore>),
-    /// The op has to be made durable.
+    /// The op needs a flush round.
     Join(Arc<Op>),
-    /// The data of a round is durable, or cannot be made so.
+    /// The disks' syncs of a round have ended.
     Synced(Arc<Round>),
-    /// Nothing of the stream is in flight, which somebody wants to know.
+    /// Nothing of the stream is in flight any more, and a thread waits for that.
     Idle(Arc<StreamCore>),
-    /// Somebody wants to know that everything posted before has been done.
+    /// Answered when everything posted before has been done.
     Fence(mpsc::Sender<()>),
 }
 
-/// The way to the worker.
+/// The queue of the worker.
 pub(crate) struct Worker {
     jobs: Mailbox<Job>,
     bell: Doorbell,
@@ -63,7 +63,7 @@ impl Worker {
         }))
     }
 
-    /// Starts the thread, which has `perform` do the jobs in their order. Returns what it was denied.
+    /// Starts the thread, which calls `perform` for each job in order. Returns what the host denied it.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -88,11 +88,11 @@ impl Worker {
     pub(crate) fn fence(&self) {
         let (sender, done) = mpsc::channel();
         self.post(Job::Fence(sender));
-        // A worker that is gone does nothing more.
+        // If the worker has ended, the channel is closed and there is nothing to wait for.
         done.recv().unwrap_or_default();
     }
 
-    /// Does what has been posted and ends the thread.
+    /// Performs all posted jobs and ends the thread.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.bell.ring();

@@ -1,4 +1,4 @@
-//! What has come of disks.
+//! Reports on disks.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,24 +15,24 @@ use crate::state::pool::core::PoolCore;
 /// Requests by class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ByClass {
-    /// Of streams.
+    /// Real-time requests of streams.
     pub real_time: u64,
-    /// Of streams, before their release, in slack.
+    /// Requests of streams served before their release, in slack.
     pub early: u64,
     /// Best effort in slack.
     pub slack: u64,
-    /// Best effort in the container of a periodic server or the floor.
+    /// Best effort on the budget of a periodic server or the floor.
     pub container: u64,
 }
 
-/// Requests completed, by on whose account and whether somebody waits.
+/// Requests completed, by reservation and urgency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Completed {
     /// Of streams.
     pub streams: u64,
-    /// Best effort that somebody waits for: reads, forced writes, flushes.
+    /// Best effort that a thread waits for: reads, forced writes, flushes.
     pub sync: u64,
-    /// Best effort that nobody waits for.
+    /// Best effort that no thread waits for.
     pub asynchronous: u64,
 }
 
@@ -45,40 +45,39 @@ pub struct DiskStatus {
     pub size_bytes: u64,
     /// The name of its profile.
     pub profile: String,
-    /// Whether that was measured on this disk.
+    /// True if the profile was measured on this disk.
     pub profile_is_measured: bool,
-    /// How its writes become durable: `write-through`, `fua` or `host`.
+    /// Its durability: `write-through`, `fua` or `host`.
     pub durability: String,
-    /// Requests it is given at a time.
+    /// The most requests on the drive at a time.
     pub outstanding: u32,
-    /// Where its zones begin, in bytes, the outermost first.
+    /// Starts of its zones in bytes, the outermost first.
     pub zone_starts_bytes: Vec<u64>,
-    /// The share of its time that is promised, of 1.
+    /// Admitted utilisation, as a fraction of 1.
     pub utilization_promised: f64,
-    /// The part of that which streams and exports that have ended still hold: each keeps its share until its
-    /// last deadline.
+    /// The part of that which ended streams and exports still hold, each until its last deadline.
     pub utilization_leaving: f64,
-    /// In how long all of that is free; 0: nothing is held so.
+    /// Time until all of that is free; 0 if there is none.
     pub leaving_ns: u64,
-    /// The share of its time it was busy since the window began, of 1.
+    /// Measured utilisation since the window began, as a fraction of 1.
     pub utilization_measured: f64,
-    /// Delta-L of what is promised (corrected).
+    /// Delta-L of the admitted tasks (corrected).
     pub delta_l_ns: u64,
-    /// Slack at this moment.
+    /// Current slack.
     pub slack_ns: u64,
-    /// The share of its time that best effort without a reservation keeps, of 1.
+    /// The best-effort floor, as a fraction of 1.
     pub floor: f64,
     /// Requests queued now.
     pub queued: u64,
     /// Requests served since the pool was opened.
     pub served: ByClass,
-    /// Requests completed since then; one that was divided is served in parts.
+    /// Requests completed since the pool was opened; a divided one is served in parts.
     pub completed: Completed,
     /// Deadlines missed, net of the host's lateness.
     pub misses: u64,
-    /// Deadlines missed with it.
+    /// Deadlines missed, whatever the cause.
     pub misses_gross: u64,
-    /// The worst lateness.
+    /// The largest lateness.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
     pub late_net_max_ns: u64,
@@ -86,14 +85,14 @@ pub struct DiskStatus {
     pub overruns: u64,
     /// The longest overrun.
     pub overrun_max_ns: u64,
-    /// Actual over predicted service time in all, of 1.
+    /// Total actual over total predicted service time.
     pub actual_over_predicted: f64,
-    /// The same of the request for which it was most, net of the host's own lateness. More than 1 is an
-    /// overrun, and by how much the disk's profile would have to be wider.
+    /// The largest ratio of actual to predicted service time of a request, net of the host's own lateness.
+    /// More than 1 is an overrun, and the factor by which the disk's profile would have to be wider.
     pub actual_over_predicted_max: f64,
-    /// How often the host was late.
+    /// Number of delays by the host.
     pub host_late_count: u64,
-    /// The worst lateness of the host.
+    /// The longest delay by the host.
     pub host_late_max_ns: u64,
     /// Bytes read since the pool was opened.
     pub read_bytes: u64,
@@ -101,28 +100,27 @@ pub struct DiskStatus {
     pub written_bytes: u64,
     /// Best-effort latency in the window.
     pub best_effort: Latency,
-    /// Requests that were on it and failed. Refusals of a disk that is gone or given up do not count.
+    /// Requests that failed on the disk. Requests refused because the disk is gone or given up do not count.
     pub errors: u64,
-    /// Reads among them.
+    /// Failed reads.
     pub read_errors: u64,
-    /// Writes among them.
+    /// Failed writes.
     pub write_errors: u64,
-    /// What the last of them failed of.
+    /// The last error.
     pub last_error: Option<String>,
-    /// For how long it, or the host for it, has not answered, if that is so long that it counts as stalled; 0
-    /// otherwise.
+    /// Time for which it, or the host for it, has not answered, if that counts as stalled; otherwise 0.
     pub stalled_ns: u64,
-    /// How often it has stalled.
+    /// Number of stalls.
     pub stalls: u64,
-    /// How often it has answered again after that.
+    /// Number of times that it has answered again after a stall.
     pub comebacks: u64,
-    /// How often it was given up, because it had stalled for too long.
+    /// Number of times that it was given up after a long stall.
     pub given_ups: u64,
-    /// Why it is not served any more, or nothing on it can be made durable, if that is so.
+    /// The reason why it is not served any more, or why nothing on it can be made durable, if so.
     pub failed: Option<String>,
 }
 
-/// Where the zones of a disk begin that have a part of it.
+/// Starts of the zones that lie at least partly within the disk's capacity.
 fn zone_starts(disk: &DiskCore) -> Vec<u64> {
     (0..disk.predictor.zone_count())
         .map_while(|zone| disk.predictor.zone_range(zone))
@@ -132,7 +130,7 @@ fn zone_starts(disk: &DiskCore) -> Vec<u64> {
         .collect()
 }
 
-/// A disk as it is now.
+/// The current state of a disk.
 pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     let disk = &core.io.disks[index];
     let (promised, leaving, delta_l, floor) = {
@@ -196,14 +194,14 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     status
 }
 
-/// What the disk's dispatcher says.
+/// Adds the report of the disk's dispatcher.
 fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
     let (scheduler, counters) = (&report.scheduler, &report.counters);
     let (since, busy_before) = disk.window();
     let window = report.at.saturating_since(since);
     let busy = counters.busy.saturating_sub(busy_before);
     status.utilization_measured = ratio(busy, window).min(1.0);
-    // Nothing promised: best effort may take any time.
+    // Without reservations best effort may take any time.
     status.slack_ns = scheduler.slack.unwrap_or(Nanos(i64::MAX as u64)).0;
     status.queued = report.requests as u64;
     status.served = ByClass {

@@ -1,5 +1,5 @@
-//! What is wrong with disks and metadata, and how often it was. It is asked often, so that each change of it can be
-//! told: it costs a disk's thread little.
+//! Health of disks and metadata: stalls, errors and freezes. It is polled often to log each change, so it
+//! costs a disk's thread little.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,52 +9,53 @@ use serde::Serialize;
 use crate::clock;
 use crate::state::disk::core::DiskCore;
 use crate::state::pool::core::PoolCore;
+use crate::state::pool::frozen::Recovery;
 use crate::state::pool::io::IoCore;
 
-/// The pool's metadata: what volumes there are, where they lie, and what of them has been written.
+/// The pool's metadata: its volumes, their places, and their written chunks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct MetadataStatus {
-    /// Why it is frozen, if it is: a disk does not take a write of it.
+    /// The reason for a freeze, if the metadata is frozen because a disk does not accept a write of it.
     pub frozen: Option<String>,
-    /// For how long it has been frozen.
+    /// Duration of the current freeze.
     pub frozen_ns: u64,
-    /// Whether it goes on by itself when the disk takes that write; otherwise when the server is started again.
+    /// True if the freeze ends once the disk accepts that write; false if the server has to be restarted.
     pub goes_on: bool,
-    /// How often it was frozen.
+    /// Number of freezes.
     pub freezes: u64,
-    /// How often it has gone on.
+    /// Number of freezes that have ended.
     pub resumes: u64,
 }
 
-/// What is wrong with one disk, or was.
+/// Health of one disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DiskHealth {
     /// Its name.
     pub name: String,
-    /// For how long it, or the host for it, has not answered; 0 unless that counts as stalled.
+    /// Time for which it, or the host for it, has not answered, if that counts as stalled; otherwise 0.
     pub stalled_ns: u64,
-    /// How often it has stalled.
+    /// Number of stalls.
     pub stalls: u64,
-    /// How often it has answered again after that.
+    /// Number of times that it has answered again after a stall.
     pub comebacks: u64,
-    /// How often it was given up.
+    /// Number of times that it was given up.
     pub given_ups: u64,
-    /// Reads that were on it and failed.
+    /// Reads that failed on the disk.
     pub read_errors: u64,
-    /// Writes that were on it and failed.
+    /// Writes that failed on the disk.
     pub write_errors: u64,
-    /// What the last of them failed of.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Why it is not served any more, or nothing on it can be made durable.
+    /// The reason why it is not served any more, or why nothing on it can be made durable.
     pub failed: Option<String>,
 }
 
-/// What is wrong with a pool, or was.
+/// Health of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolHealth {
-    /// Of each disk.
+    /// Health of each disk.
     pub disks: Vec<DiskHealth>,
-    /// Of the metadata.
+    /// Health of the metadata.
     pub metadata: MetadataStatus,
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn metadata(core: &PoolCore, now: Time) -> MetadataStatus {
     let frozen = health.frozen.as_ref();
     MetadataStatus {
         frozen_ns: frozen.map_or(0, |frozen| now.saturating_since(frozen.since).0),
-        goes_on: frozen.is_some_and(|frozen| frozen.goes_on),
+        goes_on: frozen.is_some_and(|frozen| frozen.recovery == Recovery::ByRetry),
         frozen: frozen.map(|frozen| frozen.reason.to_string()),
         freezes: health.freezes,
         resumes: health.resumes,
@@ -94,7 +95,7 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
         format!("nothing on it can be made durable until the server is started again: {failure}")
     });
     let Ok((known, silent)) = disk.handle.health() else {
-        // A pool that ends serves no disk any more. That is no failure of the disk.
+        // When the pool is closed its disks are not served any more; that is no failure of the disk.
         health.failed = (!io.is_closed()).then(|| "it is not served any more".to_owned());
         return health;
     };

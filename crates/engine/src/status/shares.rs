@@ -1,4 +1,4 @@
-//! Disk time that best-effort clients have reserved, and what has come of it.
+//! Reports on reserved disk time of best-effort clients.
 
 use sched::task::TaskId;
 use serde::Serialize;
@@ -12,11 +12,11 @@ pub struct ShareDisk {
     pub disk: String,
     /// Requests queued now.
     pub queued: u64,
-    /// Requests completed since it was reserved, those in slack included.
+    /// Requests completed since the reservation, including those served in slack.
     pub completed: u64,
 }
 
-/// Disk time that best-effort clients have reserved.
+/// Reserved disk time of best-effort clients.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ShareStatus {
     /// Its name.
@@ -25,7 +25,7 @@ pub struct ShareStatus {
     pub slice_ns: u64,
     /// The period.
     pub period_ns: u64,
-    /// What has come of it.
+    /// Counters for each disk.
     pub disks: Vec<ShareDisk>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn shares(core: &PoolCore) -> Vec<ShareStatus> {
         return shares;
     }
     for (index, disk) in core.io.disks.iter().enumerate() {
-        // A disk that is not served any more has nothing to say.
+        // A disk that is not served any more has no report.
         let Ok(report) = disk.handle.report() else {
             continue;
         };

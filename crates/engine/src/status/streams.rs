@@ -1,4 +1,4 @@
-//! What has come of streams.
+//! Reports on streams.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,33 +31,33 @@ pub struct StreamStatus {
     pub rate_bytes_per_second: u64,
     /// Its block size.
     pub block_bytes: u64,
-    /// What it reserves where.
+    /// Its tasks on the disks.
     pub disks: Vec<StreamDisk>,
     /// Blocks done.
     pub blocks: u64,
-    /// Blocks later than due, net of the host's own lateness.
+    /// Blocks past their deadline, net of the host's own lateness.
     pub misses: u64,
-    /// Blocks later than due with it.
+    /// Blocks past their deadline, whatever the cause.
     pub misses_gross: u64,
-    /// The worst lateness.
+    /// The largest lateness.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
     pub late_net_max_ns: u64,
-    /// Blocks that came before their release.
+    /// Requests served before their release.
     pub early: u64,
     /// Requests that took longer than predicted.
     pub overruns: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// When the latest blocks were complete, oldest first, in nanoseconds of the monotonic clock.
+    /// Completion times of the latest blocks, oldest first, in nanoseconds of the monotonic clock.
     pub recent_blocks_ns: Vec<u64>,
-    /// Why it is broken, if it is.
+    /// The first failure of a block, if there was one.
     pub failed: Option<String>,
 }
 
-/// What has come of a stream so far.
+/// The current state of a stream.
 pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
-    let evidence = &core.evidence;
+    let stats = &core.stats;
     let disk = |task: &StreamTask| StreamDisk {
         disk: io.disks[task.disk].name.clone(),
         service_ns: task.params.service().0,
@@ -70,15 +70,15 @@ pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
         rate_bytes_per_second: core.rate().0,
         block_bytes: core.block().0,
         disks: core.tasks().iter().map(disk).collect(),
-        blocks: evidence.blocks.load(Relaxed),
-        misses: evidence.misses.load(Relaxed),
-        misses_gross: evidence.misses_gross.load(Relaxed),
-        late_max_ns: evidence.late_max.load(Relaxed),
-        late_net_max_ns: evidence.late_net_max.load(Relaxed),
-        early: evidence.early.load(Relaxed),
-        overruns: evidence.overruns.load(Relaxed),
-        errors: evidence.errors.load(Relaxed),
-        recent_blocks_ns: evidence.recent(),
-        failed: evidence.failed.lock().clone(),
+        blocks: stats.blocks.load(Relaxed),
+        misses: stats.misses.load(Relaxed),
+        misses_gross: stats.misses_gross.load(Relaxed),
+        late_max_ns: stats.late_max.load(Relaxed),
+        late_net_max_ns: stats.late_net_max.load(Relaxed),
+        early: stats.early.load(Relaxed),
+        overruns: stats.overruns.load(Relaxed),
+        errors: stats.errors.load(Relaxed),
+        recent_blocks_ns: stats.recent(),
+        failed: stats.failed.lock().clone(),
     }
 }

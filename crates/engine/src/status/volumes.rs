@@ -1,4 +1,4 @@
-//! Where volumes lie, and what is known of them.
+//! Reports on volumes and their places.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,48 @@ use sched::units::{SECTOR_BYTES, Time};
 use crate::state::pool::io::IoCore;
 use crate::state::volume::VolumeCore;
 
-/// Neighbouring extents of a volume that are neighbours in one zone of a disk as well.
+/// Consecutive extents of a volume that are also consecutive on a disk, in one zone.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct PlaceRun {
-    /// Where in the volume they begin, in bytes.
+    /// Start in the volume, in bytes.
     pub offset_bytes: u64,
-    /// How many there are.
+    /// Number of extents.
     pub extents: u64,
     /// The disk's name.
     pub disk: String,
-    /// Where on the disk they begin, in bytes.
+    /// Start on the disk, in bytes.
     pub from_byte: u64,
-    /// Where on the disk they end, in bytes.
+    /// End on the disk, in bytes.
     pub to_byte: u64,
     /// The zone of the disk.
     pub zone: u64,
 }
 
-/// What is known of a volume.
+/// Information about a volume.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct VolumeInfo {
     /// Its name.
     pub name: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// How much of it was written, in bytes, to whole chunks.
+    /// Bytes written, rounded up to whole chunks.
     pub written_bytes: u64,
-    /// How many extents it has.
+    /// Number of extents.
     pub extents: u64,
-    /// How many of its extents lie on which disk, by the disk's name.
+    /// Number of extents on each disk, by the disk's name.
     pub extents_by_disk: Vec<(String, u64)>,
-    /// How many users have it open.
+    /// Number of users that have it open.
     pub open_count: u64,
-    /// Who uses it: clients and streams, by name.
+    /// Names of its users: clients and streams.
     pub users: Vec<String>,
-    /// Why it takes no more writes, if it does not.
+    /// The reason why it accepts no more writes, if it does not.
     pub poisoned: Option<String>,
     /// The last change of its content, or the opening of the pool if that was later.
     pub changed: Time,
 }
 
-/// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte `from` on.
+/// Places of a volume's extents in its own order: at most `limit` runs, from the extent with the byte `from`
+/// on.
 pub(crate) fn places(io: &IoCore, volume: &VolumeCore, from: u64, limit: usize) -> Vec<PlaceRun> {
     let map = volume.map();
     let geometry = map.geometry();
@@ -80,7 +81,7 @@ pub(crate) fn places(io: &IoCore, volume: &VolumeCore, from: u64, limit: usize) 
     runs
 }
 
-/// What is known of a volume.
+/// Information about a volume.
 pub(crate) fn info(io: &IoCore, volume: &VolumeCore) -> VolumeInfo {
     let map = volume.map();
     let chunk_bytes = map.geometry().chunk_bytes().0;

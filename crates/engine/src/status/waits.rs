@@ -1,7 +1,7 @@
-//! Who waits for a disk that does not answer.
+//! Flushes that wait for a stalled disk.
 //!
-//! A disk that stalls holds up more than what was asked of it: a flush of a volume on other disks waits if
-//! its record of the log lies there. Whoever sees the flush hang wants to be told where to look.
+//! A stalled disk delays more than its own requests: a flush of a volume on other disks waits if its log
+//! record lies on the stalled disk. This report names that disk.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,16 +14,16 @@ use crate::clock;
 use crate::state::pool::core::PoolCore;
 use crate::state::round::Round;
 
-/// A flush of a volume, or a write that must be durable, that waits for a disk.
+/// A flush of a volume, or a forced write, that waits for a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WaitStatus {
     /// The volume.
     pub volume: String,
     /// The disk.
     pub disk: String,
-    /// For how long it has been under way.
+    /// Time since the flush round began.
     pub waits_ns: u64,
-    /// For how long the disk has not answered.
+    /// Time for which the disk has not answered.
     pub stalled_ns: u64,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for WaitStatus {
     }
 }
 
-/// The flushes that wait for a disk that does not answer. No disk is asked while no flush is under way.
+/// Flushes that wait for a stalled disk. Disks are queried only while a flush is under way.
 pub(crate) fn waits(core: &PoolCore) -> Vec<WaitStatus> {
     let now = clock::now();
     let volumes: Vec<_> = core.volumes.read().values().cloned().collect();
@@ -60,7 +60,7 @@ pub(crate) fn waits(core: &PoolCore) -> Vec<WaitStatus> {
     waits
 }
 
-/// The disks that a round waits for and that do not answer, each with for how long not.
+/// The stalled disks that a round waits for, each with the time for which it has not answered.
 fn stalled_disks(core: &PoolCore, round: &Round) -> Vec<(usize, Nanos)> {
     let unsynced = round.unsynced();
     let in_the_way = |index: &usize| {

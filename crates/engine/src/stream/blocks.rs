@@ -1,17 +1,16 @@
-//! Blocks of a stream, for whoever fills and uses them itself.
+//! Writing blocks of a stream from an event loop.
 //!
-//! A [`Recorder`](super::Recorder) and a [`Player`](super::Player) move a byte stream. Whoever receives packets from
-//! several sockets, or plays blocks out of order, has an event loop of its own: it takes buffers, puts them back full,
-//! and calls `advance` whenever it wakes. What is reserved is kept to as there: a block each period, not earlier than
-//! the pace says.
+//! [`Recorder`](super::Recorder) and [`Player`](super::Player) move a byte stream. A caller that receives packets
+//! from several sockets, or plays blocks out of order, has an event loop of its own. It takes buffers, puts them
+//! back full, and calls `advance` whenever it wakes. The reservation is kept in the same way: one block per
+//! period, and not earlier than the pace allows.
 //!
-//! Blocks may become longer while they are moved ([`Wish::block`](super::Wish)). What is filled and taken is a buffer
-//! all the same: those that follow each other within a block, as the range is divided into blocks, are transferred
-//! together. A writer waits for all of a block's buffers, but not longer than a period, and a reader for all that will be
-//! asked for of it.
+//! Blocks may become longer while they are moved ([`Wish::block`](super::Wish)). The caller still fills and takes
+//! single buffers. Consecutive buffers within a block of the range's grid are transferred together. A writer
+//! waits for all of a block's buffers, but no longer than a period; a reader waits for all requests of a block.
 //!
-//! An event loop sleeps until the first of: its own peers, [`event`](BlockWriter::event), and
-//! [`next_at`](BlockWriter::next_at), and only if [`arm`](BlockWriter::arm) lets it.
+//! An event loop sleeps until the first of its own peers, [`event`](BlockWriter::event), and
+//! [`next_at`](BlockWriter::next_at), and only if [`arm`](BlockWriter::arm) returns true.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,27 +21,27 @@ use smallvec::SmallVec;
 
 use super::buffers::{BlockBuffer, BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::session::{Held, Pace, Session};
+use super::session::{FullBuffer, Pace, Session};
 use crate::clock;
 use crate::volume_io::stream::Stream;
 
-/// Of what is handed over, bytes and whether it is borrowed.
-type Carriage = SmallVec<[(u64, bool); 1]>;
+/// For each submitted buffer: its bytes, and true if it is borrowed.
+type SubmittedBuffers = SmallVec<[(u64, bool); 1]>;
 
-/// Says where what is in the buffer of an index goes.
+/// Chooses the offset for the buffer of an index.
 type Place<'a> = Box<dyn FnMut(u64) -> Bytes + 'a>;
 
-/// Writes blocks of a stream one after another, each when its turn has come.
+/// Writes blocks of a stream in order, each when its time has come.
 pub struct BlockWriter<'a> {
     session: Session<'a>,
     buffers: Buffers<'a>,
-    /// How many may be borrowed.
+    /// The most buffers that may be borrowed.
     borrow_most: usize,
-    /// Full, waiting for their time.
-    ready: VecDeque<Held>,
-    /// Says where each block goes, if they do not follow each other.
+    /// Full buffers that wait for their time.
+    ready: VecDeque<FullBuffer>,
+    /// Chooses the offset of each block, if they are not consecutive.
     place: Option<Place<'a>>,
-    /// Nothing more comes: what there is goes as early as it may.
+    /// No more buffers come: the rest is submitted as early as possible.
     is_ending: bool,
     pace: Pace,
 }
@@ -66,34 +65,35 @@ impl<'a> BlockWriter<'a> {
         })
     }
 
-    /// Has somebody say where what is in each buffer goes, by its index, when its turn has come: from the beginning of the stream's
-    /// range, a multiple of the volume's [write grain](crate::pool::Volume::write_grain).
+    /// Sets a function that chooses the offset of each buffer, by its index, when the buffer's time has come. Offsets
+    /// are relative to the start of the stream's range and multiples of the volume's
+    /// [write grain](crate::pool::Volume::write_grain).
     #[must_use]
     pub fn placed(mut self, place: impl FnMut(u64) -> Bytes + 'a) -> Self {
         self.place = Some(Box::new(place));
         self
     }
 
-    /// Lets it borrow so many buffers beside the stream's own, while nobody else wants their memory: for blocks that
-    /// come faster than they may be written. Each goes back when it is written. What is wanted back before has its
-    /// blocks handed over before their time, where they do nobody harm, and is kept until they are written.
+    /// Lets it borrow up to `count` buffers beside the stream's own, from memory that nobody else wants: for blocks
+    /// that come faster than they may be written. Each goes back when it is written. If the memory is wanted back
+    /// before, its blocks are submitted early, where that harms no deadline, and it is kept until they are written.
     pub fn borrow_at_most(&mut self, count: usize) {
         self.borrow_most = count;
     }
 
-    /// A buffer to be filled; `None` while all of them are full or on their way and none can be borrowed.
+    /// A buffer to be filled; `None` if all are full or in transfer and none can be borrowed.
     pub fn take(&mut self) -> Option<BlockBuffer> {
-        self.buffers.look();
+        self.buffers.refresh();
         self.buffers.fill(self.borrow_most)
     }
 
-    /// Takes back a buffer of which nothing is to be written.
+    /// Takes back a buffer that is not to be written.
     pub fn give_back(&mut self, block: BlockBuffer) {
         let buffer = block.filling.into_buffer();
         self.buffers.emptied(buffer, block.is_borrowed);
     }
 
-    /// How many buffers there are, and how many of them are in use.
+    /// Numbers of buffers.
     #[must_use]
     pub fn buffers(&self) -> BufferUse {
         BufferUse {
@@ -103,24 +103,25 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    /// Whether borrowed buffers are wanted back: one that is being filled should be put.
+    /// True if borrowed memory is wanted back: a buffer that is being filled should be put.
     #[must_use]
     pub fn are_wanted_back(&self) -> bool {
         self.buffers.are_wanted_back()
     }
 
-    /// Readable when that may have changed; to be drained by whoever sleeps on it ([`drain`](Self::drain)).
+    /// Readable when [`are_wanted_back`](Self::are_wanted_back) may have changed. A thread that sleeps on it has to
+    /// [drain](Self::drain) it.
     #[must_use]
     pub fn memory_event(&self) -> BorrowedFd<'_> {
         self.session.stream.client().account().event().as_fd()
     }
 
-    /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
-    /// of a physical sector.
+    /// Queues a filled buffer: its first `bytes` bytes, padded with the following bytes to the end of a physical
+    /// sector.
     pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
         self.session.report.bytes += bytes.0;
         let (buffer, memory) = block.filling.into_source();
-        self.ready.push_back(Held {
+        self.ready.push_back(FullBuffer {
             buffer,
             memory,
             bytes: bytes.0,
@@ -130,7 +131,7 @@ impl<'a> BlockWriter<'a> {
         });
     }
 
-    /// Has those that may be in the next block be told where they go, as long as they follow each other.
+    /// Chooses offsets for the full buffers, as far as they can be part of the next block.
     fn place(&mut self) {
         let Some(place) = &mut self.place else { return };
         let first = self.session.submitted();
@@ -146,10 +147,10 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    /// How many of those that are full and placed are one block, the next.
+    /// Number of full buffers with offsets that form the next block.
     fn joined(&self) -> usize {
         let mut count = 0;
-        // Where the next one has to begin, and how much of the block is left there.
+        // The offset at which the next buffer has to begin, and the rest of the block there.
         let mut open: Option<(u64, u64)> = None;
         for held in &self.ready {
             let follows = open.map(|(next, _)| next).or(self.session.next_from());
@@ -165,7 +166,7 @@ impl<'a> BlockWriter<'a> {
             };
             count += 1;
             let left = left.saturating_sub(held.bytes);
-            // One that is not full is filled up, and nothing follows it: the next begins in another buffer.
+            // A buffer that is not full gets padded, so it must be the last of its block.
             if left == 0 || held.bytes != self.session.stream.buffer().0 {
                 break;
             }
@@ -174,7 +175,7 @@ impl<'a> BlockWriter<'a> {
         count.max(usize::from(!self.ready.is_empty()))
     }
 
-    /// When the next block is to be handed over; `None`: there is nothing of it.
+    /// When the next block is to be submitted; `None` if no buffer is full.
     fn due_at(&self) -> Option<Time> {
         let first = self.ready.front()?;
         let period = self.session.period();
@@ -189,11 +190,11 @@ impl<'a> BlockWriter<'a> {
         Some(due.max(first.since.saturating_add(period)))
     }
 
-    /// Does what there is to do: takes back buffers that are written, hands over blocks whose turn has come, and has
-    /// what is written made durable every two seconds. `on_block` is told of every block that is done.
+    /// Takes back written buffers, submits blocks whose time has come, and makes data durable every two seconds.
+    /// Calls `on_block` for every completed block.
     ///
     /// # Errors
-    /// When a block has failed or is not taken, or what was written cannot be made durable; nothing is in flight any
+    /// When a block has failed or was refused, or the data cannot be made durable; then nothing is in flight any
     /// more.
     pub fn advance(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
         while let Some(done) = self.session.poll(on_block)? {
@@ -202,7 +203,7 @@ impl<'a> BlockWriter<'a> {
         if self.session.is_failing() {
             return Ok(());
         }
-        self.buffers.look();
+        self.buffers.refresh();
         while self.session.has_place() {
             let now = clock::now();
             let is_due = self.due_at().is_some_and(|due| due <= now);
@@ -211,22 +212,22 @@ impl<'a> BlockWriter<'a> {
             if !is_due && !self.is_ending && !is_wanted {
                 break;
             }
-            // Whoever says where it goes may have to wait, which nobody else has to who changes the rate.
+            // The placement function may wait, so it is called before `enter`, which holds up rate changes.
             self.place();
             let Some(_entered) = self.session.enter() else {
                 break;
             };
-            // As long as it is kept a block stays as long as it is.
+            // While `_entered` exists, the block size cannot change.
             let count = self.joined();
             if count == 0 {
                 break;
             }
             let gone = self.ready.iter().take(count);
-            let gone: Carriage = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
+            let gone: SubmittedBuffers = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
             let lasts = self
                 .session
                 .lasts(gone.iter().map(|(bytes, _)| *bytes).sum());
-            if !self.session.submit_held(self.ready.drain(..count))? {
+            if !self.session.submit_full(self.ready.drain(..count))? {
                 for (bytes, is_borrowed) in gone {
                     self.session.report.bytes -= bytes;
                     self.buffers.dropped(is_borrowed);
@@ -237,7 +238,7 @@ impl<'a> BlockWriter<'a> {
         self.session.flush_due()
     }
 
-    /// When [`advance`](Self::advance) has something to do unless the [event](Self::event) comes before.
+    /// The time of the next action of [`advance`](Self::advance), unless the [event](Self::event) comes before.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
         if self.session.is_failing() {
@@ -248,45 +249,47 @@ impl<'a> BlockWriter<'a> {
         due.into_iter().chain(self.session.flush_at()).min()
     }
 
-    /// Readable when a block or a flush is done, and when the rate was changed; to be drained by whoever sleeps on it
-    /// ([`drain`](Self::drain)).
+    /// Readable when a block or a flush is done, and when the rate was changed. A thread that sleeps on it has to
+    /// [drain](Self::drain) it.
     #[must_use]
     pub fn event(&self) -> BorrowedFd<'_> {
         self.session.event()
     }
 
-    /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
+    /// Announces that the caller is about to sleep on the event. If it returns false, the caller must not sleep,
+    /// because completions are queued.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.session.stream.client().arm()
     }
 
-    /// After waking by an event.
+    /// Resets the events after waking.
     pub fn drain(&self) {
         let client = self.session.stream.client();
         client.event().drain();
         client.account().event().drain();
     }
 
-    /// How many buffers are full and not yet handed to the disks.
+    /// Number of full buffers that have not been submitted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// What happened so far.
+    /// Statistics of the session so far.
     #[must_use]
     pub fn report(&self) -> &PaceReport {
         &self.session.report
     }
 
-    /// From now on what was put goes to the disks before its time where that does nobody harm, as it does when it
-    /// [finishes](Self::finish).
+    /// From here on, submits buffers before their time where that harms no deadline, as [`finish`](Self::finish)
+    /// does.
     pub fn end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Writes what was put, waits for it, and makes it durable. It goes to the disks before its time where that does nobody harm.
+    /// Writes all queued buffers, waits for them, and makes them durable. Buffers are submitted before their time
+    /// where that harms no deadline.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).

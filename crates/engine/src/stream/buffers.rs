@@ -1,27 +1,27 @@
-//! A session's buffers: those of its stream, those that the stream was given in addition, and what is borrowed.
+//! Buffers of a session: those of its stream, those that the stream was given in addition, and borrowed ones.
 
 use sched::units::Bytes;
 
 use super::pace::PaceError;
 use super::session::Session;
-use crate::buffer::{AccountId, Buffer, Filling};
+use crate::buffer::{AccountId, Buffer, FillingBuffer};
 use crate::volume_io::stream::Stream;
 
-/// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter): its bytes.
+/// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter). It dereferences to its bytes.
 #[derive(Debug)]
 pub struct BlockBuffer {
-    pub(super) filling: Filling,
+    pub(super) filling: FillingBuffer,
     pub(super) is_borrowed: bool,
 }
 
 impl BlockBuffer {
-    /// Whether it is none of the stream's own.
+    /// True if it is borrowed, not one of the stream's own.
     #[must_use]
     pub fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 
-    /// Whether it is borrowed, and its lender wants it: what is in it should be put, full or not.
+    /// True if it is borrowed and its memory is wanted back: it should be put now, full or not.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {
         self.is_borrowed && self.filling.is_wanted_back()
@@ -42,14 +42,14 @@ impl std::ops::DerefMut for BlockBuffer {
     }
 }
 
-/// How many buffers a session has, and how many of them are in use.
+/// Numbers of a session's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BufferUse {
-    /// Of the stream's own, which nobody else may use.
+    /// The stream's own buffers, reserved for it.
     pub own: usize,
-    /// Borrowed from what nobody else wants at the moment.
+    /// Buffers borrowed from memory that nobody else wants at the moment.
     pub borrowed: usize,
-    /// Full or on their way to or from the disks, of all of them.
+    /// Buffers, own and borrowed, that are full or in transfer.
     pub full: usize,
 }
 
@@ -57,20 +57,20 @@ pub struct BufferUse {
 pub(super) struct Buffers<'a> {
     stream: &'a Stream,
     free: Vec<Buffer>,
-    /// How many of the stream's there are.
+    /// Number of the stream's own buffers.
     own: usize,
-    /// Accounts beside the client's whose buffers are among them.
-    more: Vec<AccountId>,
-    /// How often those had changed when this looked last.
-    seen: usize,
+    /// Extra accounts whose buffers are among them.
+    extra: Vec<AccountId>,
+    /// The number of changes of the extra accounts at the last check.
+    seen_changes: usize,
     pub(super) borrowed: usize,
 }
 
 impl<'a> Buffers<'a> {
-    /// One of the stream's own may be taken already.
+    /// Allocates the stream's own buffers. `taken` is a buffer that the caller holds, which may be one of them.
     ///
     /// # Errors
-    /// When there is no memory for the stream's own.
+    /// When there is no memory for the stream's own buffers.
     pub(super) fn new(session: &Session<'a>, taken: Option<&Buffer>) -> Result<Self, PaceError> {
         let own = session.stream.client().account().id();
         let taken = taken.map_or(0, |taken| u32::from(taken.account() == own));
@@ -79,11 +79,11 @@ impl<'a> Buffers<'a> {
             stream: session.stream,
             own: free.len() + taken as usize,
             free,
-            more: Vec::new(),
-            seen: 0,
+            extra: Vec::new(),
+            seen_changes: 0,
             borrowed: 0,
         };
-        buffers.look();
+        buffers.refresh();
         Ok(buffers)
     }
 
@@ -95,29 +95,29 @@ impl<'a> Buffers<'a> {
         self.free.len()
     }
 
-    /// Takes over what the stream was given or has given back since this was called last.
-    pub(super) fn look(&mut self) {
+    /// Adds buffers that the stream has been given, and removes those that it has given up, since the last call.
+    pub(super) fn refresh(&mut self) {
         let client = self.stream.client().core();
-        let changes = client.more.changes();
-        if changes == self.seen {
+        let changes = client.extra_accounts.changes();
+        if changes == self.seen_changes {
             return;
         }
-        self.seen = changes;
+        self.seen_changes = changes;
         let size = self.size();
-        let accounts = client.more.accounts();
+        let accounts = client.extra_accounts.accounts();
         let is_there = |id: &AccountId| accounts.iter().any(|account| account.id() == *id);
-        let before = self.more.len();
-        self.more.retain(is_there);
-        self.own -= before - self.more.len();
+        let before = self.extra.len();
+        self.extra.retain(is_there);
+        self.own -= before - self.extra.len();
         let own = client.account.id();
         self.free
             .retain(|buffer| buffer.account() == own || is_there(&buffer.account()));
         for account in &accounts {
-            // Its fixed part is one buffer, and nobody else takes it; another session of the stream may have it.
-            if !self.more.contains(&account.id())
+            // Its fixed part is exactly one buffer. If another session of the stream has it, allocation fails.
+            if !self.extra.contains(&account.id())
                 && let Ok(buffer) = account.allocate(size)
             {
-                self.more.push(account.id());
+                self.extra.push(account.id());
                 self.own += 1;
                 self.free.push(buffer);
             }
@@ -133,15 +133,15 @@ impl<'a> Buffers<'a> {
         self.free.pop()
     }
 
-    /// Takes back one of the stream's own, unless the stream has given it back.
+    /// Takes back one of the stream's own buffers, unless the stream has given it up.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let account = buffer.account();
-        if account == self.stream.client().account().id() || self.more.contains(&account) {
+        if account == self.stream.client().account().id() || self.extra.contains(&account) {
             self.free.push(buffer);
         }
     }
 
-    /// One to be filled, borrowed if there are none of the stream's own and fewer than `most` are.
+    /// A buffer to be filled. It is borrowed if no own buffer is free and fewer than `most` are borrowed.
     pub(super) fn fill(&mut self, most: usize) -> Option<BlockBuffer> {
         let own = self.free.pop();
         let is_borrowed = own.is_none();
@@ -150,7 +150,7 @@ impl<'a> Buffers<'a> {
         }
         let account = self.stream.client().account();
         let buffer = own.or_else(|| account.allocate(self.size()).ok())?;
-        // What was borrowed may have been taken again already.
+        // A borrowed buffer may have been revoked already.
         let filling = buffer.fill().ok()?;
         self.borrowed += usize::from(is_borrowed);
         Some(BlockBuffer {
@@ -159,7 +159,7 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    /// Takes back one that was filled or is not to be.
+    /// Takes back a buffer that was filled, or that is not needed.
     pub(super) fn emptied(&mut self, buffer: Buffer, is_borrowed: bool) {
         if is_borrowed {
             self.borrowed -= 1;
@@ -168,12 +168,12 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// One has gone with a block that was not taken.
+    /// Records that a buffer was dropped with a block that was refused.
     pub(super) fn dropped(&mut self, is_borrowed: bool) {
         self.borrowed -= usize::from(is_borrowed);
     }
 
-    /// Whether something that is borrowed is wanted back.
+    /// True if borrowed memory is wanted back.
     pub(super) fn are_wanted_back(&self) -> bool {
         self.borrowed > 0 && self.stream.client().account().asked_back().is_some()
     }

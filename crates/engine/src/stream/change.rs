@@ -1,5 +1,7 @@
-//! Changing what a stream has reserved: its rate, where its range ends, how long its blocks are, and how many buffers it
-//! has.
+//! Changing a stream: its rate, the end of its range, its block size, and its number of buffers.
+//!
+//! [`Changer::change`] is the entry. [`exchange`] replaces the tasks. If blocks become longer while a
+//! reader runs, the reader first reads ahead ([`crate::state::stream::ahead`]).
 
 use std::io;
 use std::ops::Range;
@@ -11,57 +13,57 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::check::check_other_block;
-use super::exchange::{self, Changed, Reserved};
+use super::exchange::{self, StreamContext, StreamParameters};
 use crate::buffer::Account;
 use crate::state::client::ClientCore;
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::{Refusal, memory_refusal};
-use crate::state::stream::ahead::Target;
+use crate::state::stream::ahead::ReadAheadTarget;
 use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
 use crate::status::streams::{self, StreamStatus};
 use crate::volume_io::stream::Stream;
 
-/// The most buffers that a stream can have: each that is added has an account, and with it a descriptor, of its own.
+/// The most buffers of a stream. Each additional buffer has an account, and a descriptor, of its own.
 pub const BUFFERS_MAX: usize = 64;
 
-/// What is to be reserved from now on; what is `None` stays.
+/// The changes requested of a stream; `None` leaves a parameter unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wish {
     /// The rate.
     pub rate: Option<BytesPerSecond>,
-    /// Where its range ends, in bytes of the volume; it begins where it did. What is behind that is not reserved any
-    /// more, and the volume may be cut there. It may not touch more disks than the stream was admitted with.
+    /// The end of its range, in bytes of the volume; the start is fixed. The rest behind the end is released,
+    /// and the volume may shrink to it. The range may not touch more disks than at admission.
     pub end: Option<Bytes>,
-    /// How long a block is: what is transferred at a time. A multiple of a [buffer](Stream::buffer), which stays as it is,
-    /// that divides the extent size or is a multiple of it. Longer blocks take less of the disks and more buffers, which
-    /// are added if none are wished for. Of a stream through which bytes are moved it stays.
+    /// The size of a block, the unit of transfer: a multiple of the [buffer size](Stream::buffer), which is fixed,
+    /// that divides the extent size or is a multiple of it. Longer blocks need less disk time and more buffers,
+    /// which are added if `buffers` is `None`. It cannot be changed while bytes are moved through the stream.
     pub block: Option<Bytes>,
-    /// Buffers that nobody else may use: two blocks for each disk at least, [`BUFFERS_MAX`] at most.
+    /// Number of reserved buffers: from two blocks for each disk up to [`BUFFERS_MAX`].
     pub buffers: Option<usize>,
-    /// For how long at most to have read ahead before blocks become longer that a [`BlockReader`](super::BlockReader)
-    /// reads, as the first of them comes later: at up to twice the rate meanwhile, or as many times as there are disks
-    /// between which blocks alternate, where these carry that. Without it they become longer at once. Not for the thread that
-    /// reads, which would wait for itself.
+    /// Time limit for reading ahead before the blocks of a [`BlockReader`](super::BlockReader) become longer,
+    /// because the first longer block arrives later. Meanwhile the stream reads at up to twice its rate, or at as
+    /// many times its rate as there are disks that blocks alternate between, as far as the disks carry that.
+    /// `None`: blocks become longer at once. Not to be set by the reader's own thread, which would wait for itself.
     pub within: Option<Duration>,
 }
 
 impl Wish {
-    /// Whether it is about nothing but where the range ends.
+    /// True if only the end of the range is changed.
     fn is_of_range(&self) -> bool {
         self.rate.is_none() && self.block.is_none() && self.buffers.is_none()
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Granted {
-    /// How much later what is read may come once, at most, where it was to be [read ahead](Wish::within) and less was than
-    /// that takes, or the disks did not carry what it takes to begin with that.
+    /// The most by which data may be late once, because less than needed was [read ahead](Wish::within), or
+    /// because the disks could not carry the faster rate. Zero if nothing is late.
     pub late: Nanos,
 }
 
-/// Changes what a stream has reserved, from any thread. Clones are of the same stream; it may have been closed.
+/// A handle that changes a stream, from any thread. Clones refer to the same stream, which may be closed.
 #[derive(Clone)]
 pub struct Changer {
     pool: Arc<PoolCore>,
@@ -70,7 +72,7 @@ pub struct Changer {
     client: Arc<ClientCore>,
 }
 
-/// A change that goes on beside whoever asked for it.
+/// A change that runs on a thread of its own.
 #[derive(Clone, Debug)]
 pub struct Change(Arc<Outcome>);
 
@@ -81,13 +83,14 @@ struct Outcome {
 }
 
 impl Change {
-    /// What came of it, once; `None`: it is not over. Whoever waits at the stream's client is woken when it is.
+    /// Takes the result; `None` while the change runs, or after the result was taken. When the change ends, the
+    /// thread that waits at the stream's client is woken.
     #[must_use]
     pub fn take(&self) -> Option<Result<Granted, Refusal>> {
         self.0.changed.lock().take()
     }
 
-    /// Waits until it is over: what came of it, which nobody has taken.
+    /// Waits for the result, which must not have been taken.
     ///
     /// # Errors
     /// As [`Changer::change`].
@@ -103,7 +106,7 @@ impl Change {
 }
 
 impl Stream {
-    /// What changes it.
+    /// A handle that changes the stream.
     #[must_use]
     pub fn changer(&self) -> Changer {
         Changer {
@@ -114,24 +117,24 @@ impl Stream {
         }
     }
 
-    /// How many buffers nobody else may use.
+    /// Number of reserved buffers.
     #[must_use]
     pub fn buffers(&self) -> usize {
         self.changer().buffers()
     }
 
-    /// Whether its rate, its range or its block is being changed: a block that is submitted now waits until that is done.
+    /// True if its rate, range or block size is being changed: a block that is submitted then has to wait.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.core().is_changing()
     }
 
-    /// Changes its rate, after whatever else is being changed; it keeps the old one when there is no room for the new one.
-    /// Blocks submitted meanwhile wait until those in flight are complete. Nothing is done if that is its rate.
+    /// Changes its rate, after any change under way. If the new rate does not fit, it keeps the old one. Blocks
+    /// submitted meanwhile wait until those in flight are complete. Does nothing if the rate is the same.
     ///
     /// # Errors
-    /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
-    /// that is not served any more, is closed with that.
+    /// As for a new reservation. If a disk is not served any more, the stream may lose its share on it; then the
+    /// stream is closed.
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
         let wish = Wish {
             rate: Some(rate),
@@ -142,7 +145,7 @@ impl Stream {
 }
 
 impl Changer {
-    /// The present rate.
+    /// The current rate.
     #[must_use]
     pub fn rate(&self) -> BytesPerSecond {
         self.core.rate()
@@ -160,67 +163,67 @@ impl Changer {
         self.core.buffer
     }
 
-    /// How many buffers nobody else may use.
+    /// Number of reserved buffers.
     #[must_use]
     pub fn buffers(&self) -> usize {
-        self.core.buffers_min(self.core.buffer) + self.client.more.accounts().len()
+        self.core.buffers_min(self.core.buffer) + self.client.extra_accounts.accounts().len()
     }
 
-    /// What happened to the stream's blocks so far.
+    /// Statistics of the stream's blocks so far.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
         streams::stream(&self.pool.io, &self.core)
     }
 
-    /// As of [the stream](Stream::durable_bytes).
+    /// See [`Stream::durable_bytes`].
     #[must_use]
     pub fn durable_bytes(&self) -> u64 {
         self.core.durable_bytes()
     }
 
-    /// The bytes of the volume that it is reserved for now.
+    /// The byte range of the volume that it is reserved for.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.core.range()
     }
 
-    /// Has it reserve what is wished for, all of it or nothing, after whatever else is being changed. Waits for blocks in flight unless only the
-    /// buffers change, for others who have to give back memory, and for what is to be [read ahead](Wish::within). A block that is submitted meanwhile and is not in the
-    /// range any more fails.
+    /// Makes all requested changes or none, after any change under way. Waits for blocks in flight unless only the
+    /// buffers change, for others that have to give back memory, and for [reading ahead](Wish::within). A block
+    /// that is submitted meanwhile and lies outside of the new range fails.
     ///
     /// # Errors
-    /// As [`change_rate`](Stream::change_rate), when there is not that much memory, when the range would reach past
-    /// the volume's end or touch more disks, and when a block cannot be as long.
+    /// As [`change_rate`](Stream::change_rate); when memory is short; when the range would reach past the
+    /// volume's end or touch more disks; and when the block size is invalid.
     pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
         if wish.is_of_range() {
-            let turn = self.core.changes.lock();
-            let changed = match (self.change_tasks(wish), self.core.ahead.rate_before()) {
-                // What is reserved beside that for a while may go.
+            let byte_sessions = self.core.byte_sessions.lock();
+            let changed = match (self.change_tasks(wish), self.core.read_ahead.rate_before()) {
+                // The faster rate for reading ahead is temporary, so it may be given up.
                 (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(Wish {
                     rate: Some(rate),
                     ..wish
                 }),
                 (changed, _) => changed,
             };
-            drop(turn);
-            self.client.nudge();
+            drop(byte_sessions);
+            self.client.wake();
             return changed.map(|()| Granted::default());
         }
-        let turn = self.core.turns.lock();
-        let changed = match self.ahead_within(wish) {
-            Some(within) => self.change_ahead(wish, within),
+        let turn = self.core.change_lock.lock();
+        let changed = match self.read_ahead_limit(wish) {
+            Some(within) => self.change_after_reading_ahead(wish, within),
             None => self.change_now(wish).map(|()| Granted::default()),
         };
         drop(turn);
-        // Whoever sleeps until the next block looks again when that is, or whether there is one.
-        self.client.nudge();
+        // A thread that sleeps until the next block has to compute that time again.
+        self.client.wake();
         changed
     }
 
-    /// The same on a thread of its own.
+    /// Runs [`change`](Self::change) on a thread of its own.
     ///
     /// # Errors
-    /// When the host has no thread for it.
+    /// When the host refuses a thread.
     pub fn begin(self, wish: Wish) -> io::Result<Change> {
         let change = Change(Arc::default());
         let result = Arc::clone(&change.0);
@@ -230,47 +233,47 @@ impl Changer {
                 let changed = self.change(wish);
                 *result.changed.lock() = Some(changed);
                 result.is_there.notify_all();
-                self.client.nudge();
+                self.client.wake();
             })?;
         Ok(change)
     }
 
-    /// For how long to read ahead before a change, if somebody reads what has longer blocks then.
-    fn ahead_within(&self, wish: Wish) -> Option<Duration> {
+    /// The time limit for reading ahead, if blocks become longer and there is a reader.
+    fn read_ahead_limit(&self, wish: Wish) -> Option<Duration> {
         let is_longer = wish.block.is_some_and(|block| block > self.core.block());
-        let is_read = self.core.op == Direction::Read && self.core.ahead.is_read();
+        let is_read = self.core.op == Direction::Read && self.core.read_ahead.has_reader();
         wish.within.filter(|_| is_longer && is_read)
     }
 
-    /// The same in its turn, when what is read lasts until the first longer block is due, or nothing more can be read
-    /// for that.
-    fn change_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
+    /// Changes after reading ahead: when the data read lasts until the first longer block is due, or when no more
+    /// can be read. The caller holds `change_lock`.
+    fn change_after_reading_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
         const DAY: Duration = Duration::from_secs(86_400);
         let until = Instant::now() + within.min(DAY);
-        let (core, more) = (&self.core, &self.client.more);
-        let turn = core.changes.lock();
-        let after = self.check(wish, *turn)?;
+        let (core, more) = (&self.core, &self.client.extra_accounts);
+        let byte_sessions = core.byte_sessions.lock();
+        let after = self.check(wish, *byte_sessions)?;
         let (rate, to) = (core.rate(), self.changed_to(wish));
         let longest = exchange::try_change(self.reserved(), to)?;
         let before = more.accounts().len();
         more.add(self.accounts(after.saturating_sub(before))?);
         let lasts = rate.period_of(core.buffer).unwrap_or(Nanos::MAX);
-        // What has been asked for last is due a period after that, and then the first of the new ones is asked for.
+        // The last old block is due one old period after its submission; only then is the first new one submitted.
         let awaited = longest.saturating_add(core.longest_period());
         let buffers_in = |time: Nanos| {
             let buffers = time.0.div_ceil(lasts.0.max(1));
             usize::try_from(buffers).unwrap_or(usize::MAX)
         };
-        let wanted = core.ahead.want(Target {
+        let wanted = core.read_ahead.request(ReadAheadTarget {
             block: to.block.0,
             buffers: buffers_in(awaited),
             buffer: core.buffer.0,
             period: buffers_in(longest),
             rate,
         });
-        let faster = self.hurry(rate.max(to.rate));
-        drop(turn);
-        self.client.nudge();
+        let faster = self.read_faster(rate.max(to.rate));
+        drop(byte_sessions);
+        self.client.wake();
         let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
         let changed = self.change_now(Wish {
             rate: Some(to.rate),
@@ -278,32 +281,33 @@ impl Changer {
         });
         if changed.is_err() {
             if faster.is_some() {
-                // It fits, as less than what there is; or the stream is closed, and has nothing any more.
+                // This fits, because it reduces the reservation. If the stream is closed, it holds nothing anyway.
                 let _: Result<_, _> = self.change_now(Wish {
                     rate: Some(rate),
                     ..Wish::default()
                 });
             }
-            more.shorten(before);
+            more.truncate(before);
         }
         let late = Nanos(lasts.0.saturating_mul(missing as u64));
         let late = late.max(faster.unwrap_or_default());
         changed.map(|()| Granted { late })
     }
 
-    /// Has it read at twice that rate, or as many times as it takes for nothing to come late for that, or at what fits of
-    /// it; how much later something may come for that, or `None`: it is not faster than before.
+    /// Reads ahead at a faster rate: at `rate` times the number of disks, at least twice, or at the largest rate
+    /// that fits. Returns the time by which data may be late because of this change, or `None` if the rate was not
+    /// raised.
     ///
-    /// What was asked for last is due when a period of the old tasks is over, and what follows it one of the new ones later, but
-    /// is to be there when it is played. So where blocks lie on several disks in turn, whose periods are as many times as
-    /// long, it takes as many times the rate.
-    fn hurry(&self, rate: BytesPerSecond) -> Option<Nanos> {
+    /// The last block before the change is due when a period of the old tasks is over, and the next one a period
+    /// of the new tasks later; but it is needed when it is played. Where blocks lie on several disks in turn, the
+    /// tasks' periods are that many times as long, so the rate has to be that many times as high.
+    fn read_faster(&self, rate: BytesPerSecond) -> Option<Nanos> {
         let core = &self.core;
         let before = core.rate();
         let plays = before.period_of(core.block()).unwrap_or(Nanos::MAX);
-        // Periods are rounded.
+        // Rounded to the nearest, because periods are rounded.
         let disks = core.longest_period().0.saturating_add(plays.0 / 2) / plays.0.max(1);
-        // What does not fit is found out before anything waits for it.
+        // Tested first, so that nothing is paused for a rate that does not fit.
         let at = |rate| {
             let to = self.changed_to(Wish {
                 rate: Some(rate),
@@ -323,54 +327,55 @@ impl Changer {
         Some(longest.saturating_sub(plays))
     }
 
-    /// The same at once, in its turn.
+    /// Changes at once. The caller holds `change_lock`.
     fn change_now(&self, wish: Wish) -> Result<(), Refusal> {
-        let turn = self.core.changes.lock();
-        let more = &self.client.more;
-        let after = self.check(wish, *turn)?;
+        let byte_sessions = self.core.byte_sessions.lock();
+        let more = &self.client.extra_accounts;
+        let after = self.check(wish, *byte_sessions)?;
         let before = more.accounts().len();
         let added = self.accounts(after.saturating_sub(before))?;
         more.add(added);
         let changed = self.change_tasks(wish);
-        more.shorten(if changed.is_ok() { after } else { before });
+        more.truncate(if changed.is_ok() { after } else { before });
         changed
     }
 
-    /// Whether its blocks can be so long, while so many sessions move bytes, and how many buffers there are to be then
-    /// beside those that it was admitted with.
+    /// Checks the block size, given the number of sessions that move bytes. Returns the number of buffers beside
+    /// those of the admission.
     fn check(&self, wish: Wish, of_bytes: usize) -> Result<usize, Refusal> {
         let core = &self.core;
         let block = wish.block.unwrap_or_else(|| core.block());
         if block != core.block() && of_bytes > 0 {
             return Err(Refusal::Invalid {
                 what: "the block size",
-                reason: "the stream moves bytes, whose blocks stay as they are".to_owned(),
+                reason: "a session moves bytes through the stream, so its block size cannot change"
+                    .to_owned(),
                 remedy: "reserve a new one",
             });
         }
         check_other_block(&self.pool.io, core, block)?;
-        self.more_buffers(wish, block)
+        self.additional_buffers(wish, block)
     }
 
-    fn reserved(&self) -> Reserved<'_> {
-        Reserved {
+    fn reserved(&self) -> StreamContext<'_> {
+        StreamContext {
             pool: &self.pool,
             volume: &self.volume,
             core: &self.core,
         }
     }
 
-    fn as_it_is(&self) -> Changed {
-        Changed {
+    fn current(&self) -> StreamParameters {
+        StreamParameters {
             rate: self.core.rate(),
             end: self.core.range().end,
             block: self.core.block(),
         }
     }
 
-    fn changed_to(&self, wish: Wish) -> Changed {
-        let now = self.as_it_is();
-        Changed {
+    fn changed_to(&self, wish: Wish) -> StreamParameters {
+        let now = self.current();
+        StreamParameters {
             rate: wish.rate.unwrap_or(now.rate),
             end: wish.end.map_or(now.end, |end| end.0),
             block: wish.block.unwrap_or(now.block),
@@ -382,15 +387,15 @@ impl Changer {
             return Ok(());
         }
         let (core, to) = (&self.core, self.changed_to(wish));
-        // Of one that is closed it is said.
-        if to == self.as_it_is() && !core.is_closing() {
+        // For a closed stream the exchange reports the error.
+        if to == self.current() && !core.is_closing() {
             return Ok(());
         }
         exchange::change(self.reserved(), to)
     }
 
-    /// How many buffers there are to be beside those that it was admitted with, if a block is so long.
-    fn more_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
+    /// The number of buffers beside those of the admission, for blocks of this size.
+    fn additional_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
         let (core, now) = (&self.core, self.buffers());
         let first = core.buffers_min(core.buffer);
         let least = core.buffers_min(block);
@@ -409,7 +414,7 @@ impl Changer {
         })
     }
 
-    /// Accounts of a buffer each.
+    /// Opens accounts of one buffer each.
     fn accounts(&self, count: usize) -> Result<Vec<Account>, Refusal> {
         let (memory, buffer) = (&self.pool.io.memory, self.core.buffer.0);
         let mut added = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! What can be wrong with the numbers of a stream.
+//! Validation of a stream's parameters.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
 use crate::volume_io::request::REQUEST_BYTES_MAX;
 
-/// What to do about a block size that is none.
+/// Remedy for an invalid block size.
 const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";
 
-/// What to do about a range that is none.
+/// Remedy for an invalid range.
 const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors of its disks, as all sizes in MiB or GiB are, or grow the volume";
 
-/// What to do about a rate that is none.
+/// Remedy for an invalid rate.
 pub(super) const RATE_REMEDY: &str =
     "ask for the rate at which the bytes come or go, such as 1.2 MB/s";
 
@@ -37,19 +37,19 @@ pub(super) fn invalid(
     }
 }
 
-/// How many disks there are needs on.
+/// Number of distinct disks in `needs`, which is sorted by disk.
 pub(super) fn disks_of(needs: &[Need]) -> u64 {
     let mut disks: Vec<usize> = needs.iter().map(|need| need.disk).collect();
     disks.dedup();
     disks.len() as u64
 }
 
-/// A range to the byte, because that is what is wrong with it.
+/// A range with exact byte offsets, because they are the error.
 pub(super) fn described(range: &std::ops::Range<u64>) -> String {
     format!("from {} B to {} B", range.start, range.end)
 }
 
-/// What is wrong with the numbers, or the stream's way through the volume.
+/// Checks the parameters. Returns the stream's way through the volume.
 pub(super) fn check(io: &Arc<IoCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
     let volume = &spec.volume;
     if !Arc::ptr_eq(volume.io(), io) {
@@ -88,7 +88,7 @@ pub(super) fn check(io: &Arc<IoCore>, spec: &StreamSpec) -> Result<Path, Refusal
     })
 }
 
-/// What is wrong with the size of a block.
+/// Checks a block size.
 fn check_block(io: &IoCore, grain: u64, block: Bytes) -> Result<(), Refusal> {
     let extent = io.geometry.extent_bytes().0;
     let size = block.0;
@@ -107,7 +107,7 @@ fn check_block(io: &IoCore, grain: u64, block: Bytes) -> Result<(), Refusal> {
     Err(invalid("the block size", reason, BLOCK_REMEDY))
 }
 
-/// What is wrong with another size of a stream's blocks.
+/// Checks a changed block size.
 pub(super) fn check_other_block(
     io: &IoCore,
     stream: &StreamCore,
@@ -119,7 +119,7 @@ pub(super) fn check_other_block(
     check_block(io, stream.buffer.0, block)
 }
 
-/// What is wrong with a range.
+/// Checks a range.
 pub(super) fn check_range(
     io: &IoCore,
     volume: &VolumeCore,
@@ -149,7 +149,7 @@ pub(super) fn check_range(
     Ok(())
 }
 
-/// What a stream needs of the disks as the volume is now, which may have become shorter since the stream was checked.
+/// The stream's current demand on the disks. The volume may have shrunk since the stream was checked.
 pub(super) fn needs_now(
     io: &IoCore,
     volume: &VolumeCore,

@@ -1,4 +1,4 @@
-//! Exchanging a stream's tasks for others: its rate, its range and its block change with them.
+//! Replacing a stream's tasks when its rate, range or block size changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::needs::Path;
 use super::tasks::{book_span, join, thaw};
 use crate::clock;
 use crate::state::pool::admission::need::Need;
-use crate::state::pool::admission::{Admission, Ask, Unadmitted};
+use crate::state::pool::admission::{Admission, AdmissionRefusal, StreamRequest};
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::Refusal;
 use crate::state::stream::core::{StreamCore, StreamTask};
@@ -18,44 +18,44 @@ use crate::state::volume::VolumeCore;
 
 /// A reservation, its pool and its volume.
 #[derive(Clone, Copy)]
-pub(super) struct Reserved<'a> {
+pub(super) struct StreamContext<'a> {
     pub(super) pool: &'a PoolCore,
     pub(super) volume: &'a Arc<VolumeCore>,
     pub(super) core: &'a Arc<StreamCore>,
 }
 
-/// What a stream is to have from now on.
+/// The parameters of a stream after a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(super) struct StreamParameters {
     pub(super) rate: BytesPerSecond,
-    /// Where its range ends, in bytes of the volume.
+    /// End of its range, in bytes of the volume.
     pub(super) end: u64,
     pub(super) block: Bytes,
 }
 
-/// Changes the rate of a stream, where its range ends and how long its blocks are.
+/// Changes the rate, the end of the range and the block size of a stream.
 ///
-/// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
-/// books, as if they took the old ones' place at once; then they fit from whatever instant on the
-/// old ones' shares are free. Blocks are held back meanwhile: the dispatcher lets a task leave only
-/// when nothing of it is queued, and the next block could not be released before the last deadline
-/// of the old task, which is when the new one begins.
-pub(super) fn change(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+/// Tasks leave and join on each disk. First the new tasks are tested, on copies of the books, as if they took
+/// the old ones' place at once; then they fit from any later time at which the old ones' shares are free.
+/// Blocks are held back meanwhile. That costs nothing: the dispatcher removes a task only when nothing of it
+/// is queued, and the next block could not be released before the last deadline of the old task, which is
+/// when the new one begins.
+pub(super) fn change(of: StreamContext<'_>, to: StreamParameters) -> Result<(), Refusal> {
     check_changed(of, to)?;
     of.core.pause();
     let result = change_paused(of, to);
     of.core.resume();
-    result.map_err(|unchanged| unchanged.into_refusal(of.core, to))
+    result.map_err(|failure| failure.into_refusal(of.core, to))
 }
 
-/// Whether it could be changed so now, which is for how long the longest of its new periods would be.
-pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal> {
+/// Tests a change. Returns the longest of the new periods.
+pub(super) fn try_change(of: StreamContext<'_>, to: StreamParameters) -> Result<Nanos, Refusal> {
     check_changed(of, to)?;
     let mut admission = of.pool.admission.lock();
-    let tried = tried(of, to, &mut admission, clock::now());
+    let test_in_copy = test_in_copy(of, to, &mut admission, clock::now());
     drop(admission);
-    let tried = tried.map_err(|unchanged| unchanged.into_refusal(of.core, to))?;
-    let tasks = tried
+    let test_in_copy = test_in_copy.map_err(|failure| failure.into_refusal(of.core, to))?;
+    let tasks = test_in_copy
         .needs
         .iter()
         .flat_map(|need| need.task(to.block, to.rate));
@@ -63,7 +63,7 @@ pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal
     Ok(longest.unwrap_or(Nanos::ZERO))
 }
 
-fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+fn check_changed(of: StreamContext<'_>, to: StreamParameters) -> Result<(), Refusal> {
     if to.rate.0 == 0 {
         return Err(invalid(
             "the rate",
@@ -75,38 +75,43 @@ fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
     check_range(&of.pool.io, of.volume, &range)
 }
 
-/// Why a rate and a range stay.
-enum Unchanged {
+/// The reason why a change was not made.
+enum ChangeFailure {
     Refused(Refusal),
-    /// What would fit is searched when the stream goes on.
-    Unfit {
-        unadmitted: Box<Unadmitted>,
+    /// The disks cannot carry it. A fitting rate is searched after the stream has been resumed.
+    NotAdmitted {
+        refusal: Box<AdmissionRefusal>,
         needs: Vec<Need>,
         span: book::Span,
     },
 }
 
-impl Unchanged {
-    fn into_refusal(self, stream: &StreamCore, to: Changed) -> Refusal {
+impl ChangeFailure {
+    fn into_refusal(self, stream: &StreamCore, to: StreamParameters) -> Refusal {
         match self {
             Self::Refused(refusal) => refusal,
-            Self::Unfit {
-                unadmitted,
+            Self::NotAdmitted {
+                refusal,
                 needs,
                 span,
-            } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
+            } => refusal.into_refusal(stream_request(stream, &needs, to, span)),
         }
     }
 }
 
-impl From<Refusal> for Unchanged {
+impl From<Refusal> for ChangeFailure {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book::Span) -> Ask<'a> {
-    Ask {
+fn stream_request<'a>(
+    stream: &'a StreamCore,
+    needs: &'a [Need],
+    to: StreamParameters,
+    span: book::Span,
+) -> StreamRequest<'a> {
+    StreamRequest {
         name: &stream.name,
         needs,
         block: to.block,
@@ -115,21 +120,21 @@ fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book
     }
 }
 
-/// What a change would take, which the books have room for.
-struct Tried {
+/// A tested change that fits.
+struct TestedChange {
     needs: Vec<Need>,
     first_release: Time,
     span: book::Span,
     old: Vec<StreamTask>,
 }
 
-/// Tests in copies of the books whether a change fits.
-fn tried(
-    of: Reserved<'_>,
-    to: Changed,
+/// Tests in copies of the books if a change fits.
+fn test_in_copy(
+    of: StreamContext<'_>,
+    to: StreamParameters,
     admission: &mut Admission,
     now: Time,
-) -> Result<Tried, Unchanged> {
+) -> Result<TestedChange, ChangeFailure> {
     let (io, stream) = (&of.pool.io, of.core);
     let path = Path {
         range: stream.range().start..to.end,
@@ -137,7 +142,7 @@ fn tried(
         op: stream.op,
         wraps: stream.wraps,
     };
-    // Under the lock: of a stream that closes only now, the keeper has what is reserved here leave.
+    // Checked under the lock: if the stream closes later, the keeper releases whatever is reserved here.
     if stream.is_closing() || io.is_closed() {
         return Err(invalid("the stream", "it is closed", "reserve a new one").into());
     }
@@ -153,7 +158,7 @@ fn tried(
     }
     admission.prune(now);
     let old = stream.tasks();
-    // A change soon after another: the old tasks themselves begin only when those before have left.
+    // If this change follows another closely, the old tasks may not have begun yet.
     let earliest = old.iter().filter_map(|task| admission.begins(task));
     let earliest = earliest.max().unwrap_or(now).max(now);
     let (first_release, span) = book_span(
@@ -164,36 +169,36 @@ fn tried(
         stream.disks_max,
         earliest,
     )?;
-    let ask = ask_of(stream, &needs, to, span);
-    match admission.test_change(&io.disks, ask, &old) {
-        Ok(()) => Ok(Tried {
+    let request = stream_request(stream, &needs, to, span);
+    match admission.test_change(&io.disks, request, &old) {
+        Ok(()) => Ok(TestedChange {
             needs,
             first_release,
             span,
             old,
         }),
-        Err(unadmitted) => Err(Unchanged::Unfit {
-            unadmitted,
+        Err(refusal) => Err(ChangeFailure::NotAdmitted {
+            refusal,
             needs,
             span,
         }),
     }
 }
 
-fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
+fn change_paused(of: StreamContext<'_>, to: StreamParameters) -> Result<(), ChangeFailure> {
     let (pool, stream) = (of.pool, of.core);
     let io = &pool.io;
     let mut admission = pool.admission.lock();
     let now = clock::now();
-    let Tried {
+    let TestedChange {
         needs,
         first_release,
         span,
         old,
-    } = tried(of, to, &mut admission, now)?;
+    } = test_in_copy(of, to, &mut admission, now)?;
     let mut free_from = vec![now; io.disks.len()];
     for task in &old {
-        // A dispatcher that has stopped has no schedule to keep free.
+        // A stopped dispatcher has no schedule, so the share is free at once.
         let free = io.disks[task.disk].leave(task.id).unwrap_or(now);
         admission.ended(task.disk, task.id, free);
         free_from[task.disk] = free_from[task.disk].max(free);
@@ -204,22 +209,22 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
         until: span.until.max(latest.saturating_add(Nanos(1))),
     };
     let first_release = first_release.max(latest);
-    let admitted = admission.admit(&io.disks, ask_of(stream, &needs, to, span));
+    let admitted = admission.admit(&io.disks, stream_request(stream, &needs, to, span));
     let result = match admitted {
         Ok(tasks) => join(&mut admission, io, &tasks, first_release, now)
             .map(|()| {
                 stream.set_tasks(tasks, to.rate, to.block);
                 set_end(of, to.end);
             })
-            .map_err(Unchanged::Refused),
-        Err(unadmitted) => Err(Unchanged::Unfit {
-            unadmitted,
+            .map_err(ChangeFailure::Refused),
+        Err(refusal) => Err(ChangeFailure::NotAdmitted {
+            refusal,
             needs,
             span,
         }),
     };
     if result.is_err() {
-        // It has no share of any disk any more: what there was is on its way out.
+        // The old tasks have left and no new ones joined, so the stream has no share on any disk.
         stream.set_tasks(Vec::new(), stream.rate(), stream.block());
     }
     drop(admission);
@@ -230,8 +235,8 @@ fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
     result
 }
 
-/// The stream's range ends there from now on. Called under the lock of the admission.
-fn set_end(of: Reserved<'_>, end: u64) {
+/// Sets the end of the stream's range. The caller holds the admission lock.
+fn set_end(of: StreamContext<'_>, end: u64) {
     let before = of.core.range().end;
     of.core.set_end(end);
     if end > before {

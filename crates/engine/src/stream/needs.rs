@@ -1,18 +1,19 @@
-//! From a range of a volume to what it needs of each disk.
+//! The demand of a stream on each disk, computed from its range of a volume.
 //!
 //! # Model
 //!
-//! A stream moves block after block through its range. A block's requests to one disk are numbered,
-//! and the requests of one number, a *lane*, are one sporadic task there: most streams have one lane
-//! on each disk, and a block that crosses an extent boundary may have two. The task's service time is
-//! the worst of its requests where they lie. Its period is the stream's period (block / rate) times
-//! the *gap*: the least number of blocks from one request of the lane to the next. With extents the
-//! size of a block, in turn on three disks, the gap is 3 and each disk carries a third of the
-//! bandwidth. With extents of 32 blocks it is 1, for 32 blocks in a row fall on the same disk: the
-//! bandwidth that falls on a disk is that of the worst moment, or a deadline could not be kept there.
+//! A stream moves block after block through its range. A block's requests to one disk are numbered. The
+//! requests of one number, a *lane*, are one sporadic task on that disk. Most streams have one lane on each
+//! disk; a block that crosses an extent boundary may have two. The task's service time is the worst of its
+//! requests at their places. Its period is the stream's period (block / rate) times the *gap*: the least
+//! number of blocks from one request of the lane to the next.
 //!
-//! Deliberately absent: the averaging that would let a long run on one disk borrow from the time
-//! after it. It would need memory for the whole run.
+//! With extents of one block, in turn on three disks, the gap is 3 and each disk carries a third of the
+//! bandwidth. With extents of 32 blocks the gap is 1, because 32 consecutive blocks lie on the same disk. The
+//! bandwidth of the worst moment counts; otherwise a deadline could be missed there.
+//!
+//! Deliberately absent: averaging that would let a long run on one disk borrow from the time after it. That
+//! would need memory for the whole run.
 
 use std::ops::Range;
 
@@ -26,20 +27,20 @@ use crate::state::disk::core::DiskCore;
 pub use crate::state::pool::admission::need::Need;
 use crate::volume_io::volume::Volume;
 
-/// A stream's way through a volume.
+/// The range of a volume that a stream goes through, and the way it does.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// The bytes of the volume that it goes through.
+    /// The range, in bytes of the volume.
     pub range: Range<u64>,
     /// The size of a block.
     pub block: Bytes,
     /// The direction.
     pub op: Direction,
-    /// Whether it begins again at the end.
+    /// True if it starts again after the end.
     pub wraps: bool,
 }
 
-/// Where an extent of a volume lies.
+/// The place of an extent of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stretch {
     /// The disk.
@@ -60,10 +61,10 @@ impl Stretch {
     }
 }
 
-/// What is known of a lane so far.
+/// The demand of a lane, as known so far.
 struct Lane {
     service: Nanos,
-    /// Its first request is of this block, its last one of that.
+    /// The first and the last block with a request in this lane.
     first: u64,
     last: u64,
     gap: u64,
@@ -72,7 +73,7 @@ struct Lane {
 /// The lanes of each disk.
 struct Lanes {
     by_disk: Vec<Vec<Lane>>,
-    /// All blocks of the stream.
+    /// Number of blocks of the stream.
     blocks: u64,
 }
 
@@ -84,7 +85,7 @@ impl Lanes {
         self.by_disk[disk].len()
     }
 
-    /// Each of these blocks, which come after all so far, has a request in the lane, that takes so long.
+    /// Adds `blocks`, which follow all earlier ones: each has a request of this service time in the lane.
     fn note(&mut self, disk: usize, lane: usize, blocks: Range<u64>, service: Nanos) {
         let last = blocks.end - 1;
         if self.count(disk) == lane {
@@ -110,15 +111,15 @@ impl Lanes {
 /// A block's request to one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
-    /// With what fills the chunks that a write is the first to.
+    /// Its size when it is widened to whole chunks, as for the first write to them.
     longest: SectorCount,
-    /// Whether it begins and ends between physical sectors. Where not, a write takes longer; its chunks
-    /// may be written for the first time at one end and again at the other.
+    /// True if it begins and ends on boundaries of physical sectors. Otherwise a write takes longer; its chunks
+    /// may be first written at one end and again at the other.
     is_whole: bool,
 }
 
 impl Part {
-    /// The longest that it takes in an extent.
+    /// The worst-case service time in an extent.
     fn worst(self, predictor: &Predictor, op: Direction, extent: Range<Sector>) -> Nanos {
         let first = if self.is_whole { 0 } else { 1 };
         let range = extent.start + SectorCount(first)..extent.end;
@@ -126,18 +127,18 @@ impl Part {
     }
 }
 
-/// What blocks are divided by and rounded to, in bytes; powers of two.
+/// Sizes that blocks are divided by and rounded to, in bytes; powers of two.
 #[derive(Clone, Copy)]
 struct Grid {
     extent: u64,
-    /// What a request may be widened to.
+    /// Requests may be widened to multiples of this.
     grain: u64,
-    /// What it begins and ends at, or takes longer.
+    /// Requests that do not begin and end at multiples of this take longer.
     unit: u64,
 }
 
 impl Grid {
-    /// From how many blocks on their requests are as those before, wherever the first of them begins.
+    /// The number of blocks after which the pattern of requests repeats, for any start.
     fn cycle(self, block: u64) -> u64 {
         let cycle = self.grain.max(self.unit);
         cycle >> block.trailing_zeros().min(cycle.trailing_zeros())
@@ -152,18 +153,18 @@ impl Grid {
     }
 }
 
-/// The different requests of blocks that follow each other in an extent, as last asked for: where a block
-/// divides the extents, they are the same in all but the first and the last.
+/// The distinct requests of consecutive blocks in an extent, cached from the last call. If blocks divide
+/// extents, they are the same in all extents but the first and the last.
 #[derive(Default)]
-struct Alike {
-    /// Where the first begins in the cycle, and how many there are of it.
+struct DistinctParts {
+    /// The key: offset of the first block in the cycle, and number of blocks.
     of: (u64, u64),
-    /// Two lengths, each whole or not, at most.
+    /// At most two lengths, each aligned or not.
     parts: SmallVec<[Part; 4]>,
 }
 
-impl Alike {
-    fn look(&mut self, grid: Grid, block: u64, from: u64, count: u64) -> &[Part] {
+impl DistinctParts {
+    fn of_blocks(&mut self, grid: Grid, block: u64, from: u64, count: u64) -> &[Part] {
         let phase = from % grid.grain.max(grid.unit);
         let count = count.min(grid.cycle(block));
         if self.parts.is_empty() || self.of != (phase, count) {
@@ -182,13 +183,13 @@ impl Alike {
 }
 
 impl Volume {
-    /// The longest range from the beginning of this one in which blocks of a stream that begins again at the end come no
-    /// closer to each other on any disk there than they do within it; the whole of it if that takes as many blocks away as
-    /// there are disks.
+    /// Shortens a range, if necessary, for a stream that wraps: to the longest range with the same start in which
+    /// blocks come no closer to each other on any disk at the wrap than they do within it. Returns the whole range
+    /// if that would take away as many blocks as there are disks.
     ///
-    /// Where a ring of 85 blocks on three disks begins anew two neighbours are of one disk, and every stream would have to
-    /// reserve twice as much of that for one moment in a round; 84 are no such ring. A range that ends behind the volume's
-    /// end is left as it is.
+    /// Example: where a ring of 85 blocks on three disks wraps, two neighbours lie on one disk. Every stream would
+    /// have to reserve twice as much of that disk for one moment in a round. A ring of 84 blocks avoids that. A
+    /// range that ends behind the volume's end is returned unchanged.
     #[must_use]
     pub fn ring(&self, range: Range<u64>, block: Bytes) -> Range<u64> {
         let (map, disks) = (self.core().map(), &self.io().disks);
@@ -216,7 +217,7 @@ impl Volume {
 }
 
 impl Path {
-    /// What it needs of the disks, by disk and lane.
+    /// Its demand, ordered by disk and lane.
     pub(crate) fn needs(&self, map: &VolumeMap, disks: &[DiskCore]) -> Vec<Need> {
         let geometry = map.geometry();
         let stretch = |extent: u64| Stretch::of(geometry, map.extents()[extent as usize].place());
@@ -226,10 +227,10 @@ impl Path {
         self.needs_at(geometry, stretch, sector_bytes, predictor)
     }
 
-    /// What it needs of disks whose largest physical sectors have so many bytes, by disk and lane.
+    /// Its demand, ordered by disk and lane. `sector_bytes` is the largest physical sector of the disks.
     ///
-    /// The work is in proportion to the extents of the range, however small the blocks are: those that lie
-    /// in one extent follow each other, and are counted together.
+    /// The work is proportional to the number of extents, not of blocks: all blocks within one extent are counted
+    /// together.
     pub fn needs_at<'a>(
         &self,
         geometry: Geometry,
@@ -243,7 +244,7 @@ impl Path {
         let mut lanes = Lanes { by_disk, blocks };
         let worst =
             |at: &Stretch, part: Part| part.worst(predictor(at.disk), self.op, at.sectors.clone());
-        let mut alike = Alike::default();
+        let mut distinct = DistinctParts::default();
         let mut per_disk: Vec<(usize, usize)> = Vec::new();
         let mut block = 0;
         while block < blocks {
@@ -251,7 +252,7 @@ impl Path {
             let within = self.count_within(grid, start);
             if within > 0 {
                 let at = stretch(start / grid.extent);
-                let parts = alike.look(grid, self.block.0, start, within);
+                let parts = distinct.of_blocks(grid, self.block.0, start, within);
                 let service = parts.iter().map(|part| worst(&at, *part)).max();
                 let next = block + within;
                 lanes.note(at.disk, 0, block..next, service.unwrap_or_default());
@@ -302,14 +303,13 @@ impl Path {
         }
     }
 
-    /// How many whole blocks lie one after another, from the one on that begins at `start`, in the extent
-    /// in which that lies.
+    /// Number of whole blocks, from the one at `start` on, that lie in the same extent.
     fn count_within(&self, grid: Grid, start: u64) -> u64 {
         let extent_end = (start / grid.extent + 1) * grid.extent;
         (extent_end.min(self.range.end) - start) / self.block.0
     }
 
-    /// The requests of the block that begins at `start`, each with its extent.
+    /// The requests of the block at `start`, each with its extent.
     fn parts(&self, grid: Grid, start: u64) -> impl Iterator<Item = (u64, Part)> + use<> {
         let end = self.range.end.min(start + self.block.0);
         let mut at = start;
@@ -324,7 +324,7 @@ impl Path {
     }
 }
 
-/// The number of a block's next request to a disk.
+/// The lane of a block's next request to a disk.
 fn next_lane(per_disk: &mut Vec<(usize, usize)>, disk: usize) -> usize {
     if let Some((_, count)) = per_disk.iter_mut().find(|(of, _)| *of == disk) {
         *count += 1;

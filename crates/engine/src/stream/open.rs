@@ -1,4 +1,4 @@
-//! Admitting a stream.
+//! Admission of a stream: check, memory, admission test, tasks at the dispatchers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::spec::StreamSpec;
 use super::tasks::{book_span, join, thaw};
 use crate::clock;
 use crate::state::error::{PoolError, host};
-use crate::state::pool::admission::Ask;
+use crate::state::pool::admission::StreamRequest;
 use crate::state::pool::core::PoolCore;
 use crate::state::refusal::{RETRY_REMEDY, Refusal, memory_refusal};
 use crate::state::stream::core::{BUFFERS_PER_DISK, StreamCore, StreamParts};
@@ -24,7 +24,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     let path = check(&pool.io, &spec)?;
     let volume = Arc::clone(spec.volume.core());
     let disk_count = disks_of(&needs_now(&pool.io, &volume, &path)?);
-    // In memory that is in pieces each of them finds one that holds it.
+    // The fixed part consists of pieces that each hold whole blocks, even in fragmented memory.
     let account = pool
         .io
         .memory
@@ -34,18 +34,18 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
             BUFFERS_PER_DISK * disk_count,
         )
         .map_err(memory_refusal)?;
-    // A block divided at extents has a request for each; none waits for a place, nor does a flush. Made
-    // before anything is reserved: the host may lack a descriptor.
+    // All blocks that have buffers may be in flight, and a flush. The client is made before anything is
+    // reserved, because the host may be out of descriptors.
     let in_flight = (BUFFERS_PER_DISK * disk_count) as usize + 1;
     let client = Client::new(&spec.name, pool, account, None, in_flight)
         .map_err(|error| host("a stream's completion queue", error))?;
 
     let mut admission = pool.admission.lock();
-    // Again: a pool that has been closed meanwhile would promise what nobody serves.
+    // Checked again under the lock: a pool closed meanwhile must not make reservations.
     if pool.io.is_closed() {
         return Err(PoolError::Closed.into());
     }
-    // Under the lock nothing that a reservation forbids can change its place.
+    // Under the lock, extents that the reservation will pin cannot move.
     let needs = needs_now(&pool.io, &volume, &path)?;
     if disks_of(&needs) != disk_count {
         let reason = "extents were moved to other disks at this moment";
@@ -55,18 +55,18 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     admission.prune(now);
     let disks = disk_count as usize;
     let (first_release, span) = book_span(spec.span, &needs, path.block, spec.rate, disks, now)?;
-    let ask = Ask {
+    let request = StreamRequest {
         name: &spec.name,
         needs: &needs,
         block: path.block,
         rate: spec.rate,
         span,
     };
-    let tasks = match admission.admit(&pool.io.disks, ask) {
+    let tasks = match admission.admit(&pool.io.disks, request) {
         Ok(tasks) => tasks,
-        Err(unadmitted) => {
+        Err(refusal) => {
             drop(admission);
-            return Err(unadmitted.into_refusal(ask));
+            return Err(refusal.into_refusal(request));
         }
     };
     join(&mut admission, &pool.io, &tasks, first_release, now)?;
@@ -92,10 +92,10 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     Ok(stream::stream(Arc::clone(pool), core, client, spec.volume))
 }
 
-/// The largest rate below that of `spec` at which it would be admitted now, with its block; `None`: none.
+/// The largest rate below that of `spec` at which it would be admitted now; `None` if there is none.
 ///
 /// # Errors
-/// When it makes no sense at any rate.
+/// When the stream is invalid at any rate.
 pub(crate) fn rate_that_fits(
     pool: &Arc<PoolCore>,
     spec: &StreamSpec,
@@ -110,7 +110,7 @@ pub(crate) fn rate_that_fits(
         admission.prune(now);
         admission.clone_books()
     };
-    Ok(books.into_rate_that_fits(Ask {
+    Ok(books.into_rate_that_fits(StreamRequest {
         name: &spec.name,
         needs: &needs,
         block: path.block,

@@ -2,25 +2,25 @@
 //!
 //! # Model
 //!
-//! A session moves block after block, one each period of P = block / rate, with the buffers that its
-//! stream owns: two for every disk that it touches. Its loop sleeps in one `poll` for whatever comes
-//! first of the peer (the source or sink), a completed block, the pace, and [`Stop`].
+//! A session moves one block in each period P = block / rate, with the buffers that its stream owns: two for
+//! every disk that it touches. Its loop sleeps in one `poll` for the first of: the peer (source or sink), a
+//! completed block, the pace, and [`Stop`].
 //!
-//! A *recorder* fills a buffer from its source, and hands it to the disk not earlier than a period
-//! after the block before. While every buffer is on its way to a disk it reads nothing, and the
-//! source feels that. A *player* asks for a block each period, and plays it one disk period T and
-//! half a period later. T after it was asked for the block is there; the half lets a thread be woken
-//! late without a gap. It does not ask for more ahead than that although it has the buffers: such
-//! requests would be early, compete with best effort for slack, and give the stream nothing that it
-//! has reserved.
+//! A *recorder* fills a buffer from its source and submits it no earlier than a period after the previous block.
+//! While all buffers are in transfer it reads nothing, which slows the source down.
 //!
-//! A reservation with a time span is kept to: the first block is handed over when it begins, none is
-//! after it has ended. What a source had sent ahead by then is dropped; what was read is played.
+//! A *player* submits a block each period, and plays it one disk period T and half a period later. The block has
+//! arrived T after its submission; the half period lets a thread be woken late without a gap. The player does not
+//! read further ahead, although it has buffers. Such requests would be early, would compete with best effort for
+//! slack, and would give the stream nothing that it has reserved.
 //!
-//! A recorder has what is on the disks made durable every two seconds, at the same instants as other
-//! recorders, whose rounds then share a commit, and all of it before it ends.
+//! A reservation with a time span is respected: the first block is submitted when it begins, and none after its
+//! end. Data that a source has sent ahead by then is dropped; data that was read is played.
 //!
-//! A peer that is late moves everything after it: what was reserved is a rate, not a time of day.
+//! A recorder makes its data durable every two seconds, at the same times as other recorders, so that their flush
+//! rounds share a commit; and once more at the end.
+//!
+//! A peer that is late shifts everything after it: a rate is reserved, not a time of day.
 //!
 //! Deliberately absent: formats. A session moves bytes.
 
@@ -34,12 +34,12 @@ use crate::buffer::{BufferError, MemoryError};
 use crate::event::EventFd;
 use crate::volume_io::{IoFailure, SubmitError};
 
-/// Ends sessions from another thread, at once and without polling. Clones are the same signal.
+/// Ends sessions from another thread, at once and without polling. Clones share the signal.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<EventFd>);
 
 impl Stop {
-    /// A signal that nobody has given yet.
+    /// A signal that is not set.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -51,62 +51,62 @@ impl Stop {
         self.0.as_fd()
     }
 
-    /// Gives the signal; sessions that hold a clone end, now and later.
+    /// Sets the signal: all sessions that hold a clone end, current and future ones.
     pub fn stop(&self) {
         self.0.signal();
     }
 }
 
-/// How one block fared.
+/// The result of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct BlockReport {
-    /// Which block of the session, from 0; of blocks in several buffers which buffer, as all of them are counted.
+    /// Number of the block in the session, from 0. If blocks span several buffers, the number of its first buffer.
     pub index: u64,
-    /// In how many buffers it is: 1, unless blocks have become longer.
+    /// Number of its buffers: 1, unless blocks have become longer.
     pub buffers: u64,
-    /// Where in the volume, in bytes.
+    /// Offset in the volume, in bytes.
     pub offset: u64,
-    /// How many bytes of it are the stream's.
+    /// Its payload in bytes, without padding.
     pub bytes: u64,
-    /// When it was handed to the disks.
+    /// When it was submitted.
     pub submitted: Time,
-    /// When it was due; `None` for a block of holes, which is read from no disk.
+    /// Its deadline; `None` for a block of holes, which is read from no disk.
     pub deadline: Option<Time>,
     /// When it was complete.
     pub completed: Time,
-    /// How much later than due; zero when in time.
+    /// Time past the deadline; zero when in time.
     pub late: Nanos,
-    /// The same without the host's own lateness.
+    /// The same net of the host's own lateness.
     pub late_net: Nanos,
 }
 
-/// What a session did.
+/// Statistics of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct PaceReport {
-    /// Blocks done.
+    /// Blocks completed.
     pub blocks: u64,
     /// Bytes moved from the source or to the sink.
     pub bytes: u64,
-    /// Blocks that were late net of the host's own lateness.
+    /// Blocks that were late, net of the host's own lateness.
     pub misses: u64,
-    /// Blocks that were late with it.
+    /// Blocks that were late, whatever the cause.
     pub misses_gross: u64,
-    /// The worst lateness of a block.
+    /// The largest lateness of a block.
     pub late_max: Nanos,
     /// The same net of the host's own lateness.
     pub late_net_max: Nanos,
-    /// How often there was nothing to go on with: a player's listener was owed a block that had not
-    /// been read yet, a recorder's source had not filled the block whose turn it was. A block may
-    /// miss its deadline without one, and a late host can cause one although none was missed.
+    /// Number of times that data was missing: a player's listener was owed a block that had not been read, or a
+    /// recorder's source had not filled the block whose time had come. A block may miss its deadline without an
+    /// underrun, and a late host can cause an underrun without a miss.
     pub underruns: u64,
-    /// How often the byte stream, not the disks, was not ready in time: a source without data, a
-    /// sink that does not read.
+    /// Number of times that the peer, not the disks, was not ready in time: a source without data, or a sink that
+    /// does not read.
     pub waited_for_peer: u64,
-    /// Bytes from the beginning of the session that survive a power cut: zero for a player.
+    /// Durable bytes from the beginning of the session; zero for a player.
     pub durable_bytes: u64,
 }
 
-/// Why a session ended early.
+/// The reason why a session ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum PaceError {
     /// The source or sink failed.
@@ -115,58 +115,58 @@ pub enum PaceError {
     /// There was no memory for the session.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A buffer could not be used.
+    /// A buffer cannot be used.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A block was not taken.
+    /// A block was refused.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// A block was to be written where the stream has reserved none.
+    /// A block was to be written outside of the stream's blocks.
     #[error("the stream has reserved no block at {} B of its range", .offset.0)]
     Place {
-        /// Where, from the beginning of the range.
+        /// The offset from the start of the range.
         offset: Bytes,
     },
     /// A block failed.
     #[error("block {index}: {failure}")]
     Io {
-        /// Which block.
+        /// The block's index.
         index: u64,
-        /// Why.
+        /// The failure.
         failure: IoFailure,
     },
-    /// What was written could not be made durable.
-    #[error("what was recorded cannot be kept for certain: {0}")]
+    /// The data could not be made durable.
+    #[error("recorded data could not be made durable: {0}")]
     Flush(IoFailure),
     /// A session that writes would begin within a physical sector.
     #[error(
         "it would begin {offset} into the stream's range; that must be a multiple of {grain}, the drive's sectors"
     )]
     Offset {
-        /// Where it was to begin.
+        /// The requested start.
         offset: Bytes,
-        /// What it has to be a multiple of.
+        /// The required alignment.
         grain: Bytes,
     },
-    /// A stream of bytes whose blocks have become longer.
+    /// Bytes cannot be moved, because blocks have become longer.
     #[error(
-        "bytes are moved in blocks of {buffer}, as the stream reserved them at first, and now they are of {block}: change them back before"
+        "bytes are moved in blocks of {buffer}, the size at the stream's admission, and its blocks have become {block}; change the size back first"
     )]
     Block {
-        /// As at first.
+        /// The block size at admission, which is the buffer size.
         buffer: Bytes,
-        /// What they are now.
+        /// The current block size.
         block: Bytes,
     },
-    /// The stream is of the other direction.
+    /// The stream has the other direction.
     #[error("the stream is reserved to {reserved}")]
     Direction {
-        /// What it is reserved for.
+        /// The stream's direction.
         reserved: &'static str,
     },
 }
 
-/// A descriptor whose calls do not block, as it was before when this is dropped.
+/// A descriptor in non-blocking mode; the previous mode is restored when this is dropped.
 pub(super) struct NonBlocking<'a> {
     fd: BorrowedFd<'a>,
     before: Option<rustix::fs::OFlags>,
@@ -191,7 +191,7 @@ impl<'a> NonBlocking<'a> {
 impl Drop for NonBlocking<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // A descriptor that is gone needs no flags.
+            // This fails only for a closed descriptor, which has no mode.
             let _: Result<(), _> = rustix::fs::fcntl_setfl(self.fd, before);
         }
     }

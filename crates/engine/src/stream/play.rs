@@ -10,10 +10,10 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
-use super::session::{Finished, Pace, Session};
+use super::session::{CompletedBuffer, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::core::MovesBytes;
+use crate::state::stream::core::ByteSession;
 use crate::volume_io::stream::Stream;
 
 /// Plays a byte stream: reads blocks ahead at the stream's pace and writes them to a sink.
@@ -36,18 +36,16 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Ends the session after this many bytes; without it, or with `None`, the range's end does,
-    /// unless the stream wraps.
+    /// Ends the session after this many bytes. Without a limit it ends at the range's end, unless the stream
+    /// wraps.
     #[must_use]
     pub fn limit(mut self, bytes: impl Into<Option<Bytes>>) -> Self {
         self.limit = bytes.into().map(|bytes| bytes.0);
         self
     }
 
-    /// Runs until the limit, the range's end or that of the reservation's time is reached, or `stop` is
-    /// given. `on_block` is told of
-    /// every block. While it runs, calls on the sink do not block for others who share its
-    /// description either.
+    /// Runs until the limit, the range's end, the end of the reservation's time, or `stop`. Calls `on_block` for
+    /// every block. Meanwhile the sink's file description is in non-blocking mode, also for others that share it.
     ///
     /// # Errors
     /// When the sink or a block fails.
@@ -63,7 +61,7 @@ impl<'a> Player<'a> {
         let free = session.buffers(0)?;
         let begin = clock::now().max(session.begin);
         let lead = lead(&session);
-        let playing = Playing {
+        let playing = Playback {
             _moves_bytes: moves_bytes,
             reads: Pace::new(begin),
             play_at: begin.saturating_add(lead),
@@ -75,45 +73,45 @@ impl<'a> Player<'a> {
             next_played: 0,
             sent: 0,
             left: self.limit.unwrap_or(u64::MAX),
-            behind: false,
-            awaited: true,
+            is_behind: false,
+            is_unchecked: true,
         };
         playing.run_and_drain(stop, on_block)
     }
 }
 
-/// How long after a block is asked for it is played: it is there after a period of the disks, and half of
-/// one of the stream's lets a thread be woken late.
+/// Time from the submission of a block to its playing: one period of the disks, after which the block is
+/// there, and half a period of the stream, which lets a thread be woken late.
 fn lead(session: &Session<'_>) -> Nanos {
     let half = Nanos(session.period().0 / 2);
     session.stream.longest_period().saturating_add(half)
 }
 
-struct Playing<'a> {
-    _moves_bytes: MovesBytes<'a>,
+struct Playback<'a> {
+    _moves_bytes: ByteSession<'a>,
     session: Session<'a>,
     sink: NonBlocking<'a>,
     free: Vec<Buffer>,
-    /// Read and not played, by index.
-    read: BTreeMap<u64, Finished>,
-    /// The block that is played, and how much of it is.
+    /// Blocks read and not played, by index.
+    read: BTreeMap<u64, CompletedBuffer>,
+    /// The block being played, and its bytes sent so far.
     next_played: u64,
     sent: usize,
-    /// When it is to be played.
+    /// When that block is to be played.
     play_at: Time,
-    /// How long before that it was asked for, at the rate as it was last seen.
+    /// The lead at the rate last seen.
     lead: Nanos,
     reads: Pace,
-    /// Bytes that may still be asked for.
+    /// Bytes that may still be requested.
     left: u64,
-    /// The sink has not taken all of a block by the time the next was due.
-    behind: bool,
-    /// The block that is to be played has not been looked at yet.
-    awaited: bool,
+    /// The sink had not taken all of a block when the next was due.
+    is_behind: bool,
+    /// The block to be played next has not been checked for an underrun.
+    is_unchecked: bool,
 }
 
-impl Playing<'_> {
-    /// To the end, with nothing in flight then.
+impl Playback<'_> {
+    /// Runs the session to its end and waits for blocks in flight.
     fn run_and_drain(
         mut self,
         stop: &Stop,
@@ -158,7 +156,7 @@ impl Playing<'_> {
                 (read, false) => read,
                 (None, true) => Some(self.play_at),
             };
-            // Also while nothing is due it is told when nobody listens any more.
+            // With nothing due, the sink is still polled for an error, such as a closed peer.
             let wanted = if due {
                 PollFlags::OUT
             } else {
@@ -175,9 +173,9 @@ impl Playing<'_> {
         }
     }
 
-    /// At a lower rate the disks have longer for a block, and it is played as much later. At a higher one
-    /// it is played no later than one that is asked for now: if the disks have time for that before the
-    /// deadlines of the old rate are over. An underrun says where they had not.
+    /// Adapts to a changed rate. At a lower rate the disks have longer for a block, so blocks are played that much
+    /// later. At a higher rate the next block is played at most a new lead from now. That is too early if the
+    /// deadlines of the old rate are not over; the underrun counter then shows it.
     fn note_rate(&mut self) {
         let lead = lead(&self.session);
         if lead < self.lead {
@@ -188,17 +186,17 @@ impl Playing<'_> {
         self.lead = lead;
     }
 
-    /// Whether the block that is to be played came in time for that, once it is there.
+    /// Counts an underrun if the block to be played has arrived late.
     fn note_underrun(&mut self) {
-        if self.awaited
+        if self.is_unchecked
             && let Some(block) = self.read.get(&self.next_played)
         {
-            self.awaited = false;
+            self.is_unchecked = false;
             self.session.report.underruns += u64::from(block.completed > self.play_at);
         }
     }
 
-    /// After the signal or a failure, what is in flight ends by itself.
+    /// Waits for blocks in flight after a stop or a failure.
     fn wait_for_rest(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
         while self.session.in_flight() > 0 {
             self.session.wait()?;
@@ -209,18 +207,18 @@ impl Playing<'_> {
         Ok(())
     }
 
-    /// When the next block is to be asked for; `None` while that is not for the pace to say.
+    /// When the next block is to be submitted; `None` if there is none or no buffer is free.
     fn next_read(&self) -> Option<Time> {
         (self.is_more() && !self.free.is_empty()).then(|| self.reads.next(self.session.period()))
     }
 
-    /// Whether another block is to be asked for, sooner or later.
+    /// True if more blocks will be submitted.
     fn is_more(&self) -> bool {
-        // The end of the reservation is looked at each time: from when it is known on nobody is woken for it.
+        // Always evaluates the end of the reservation, because after that the end wakes no sleeper.
         !self.session.is_over() && self.left > 0 && self.session.len_after(0).is_some()
     }
 
-    /// Asks for the next block if its time has come.
+    /// Submits blocks whose time has come.
     fn read_ahead(&mut self) -> Result<(), PaceError> {
         while let Some(read_at) = self.next_read() {
             let now = clock::now();
@@ -241,7 +239,7 @@ impl Playing<'_> {
         Ok(())
     }
 
-    /// Writes what the sink takes of the block whose time it is.
+    /// Writes as much of the block being played as the sink takes.
     fn send(&mut self) -> Result<(), PaceError> {
         let Some(block) = self.read.get(&self.next_played) else {
             return Ok(());
@@ -261,8 +259,8 @@ impl Playing<'_> {
         }
         let now = clock::now();
         let due = self.play_at.saturating_add(self.session.period());
-        if now > due && !self.behind {
-            self.behind = true;
+        if now > due && !self.is_behind {
+            self.is_behind = true;
             self.session.report.waited_for_peer += 1;
         }
         if self.sent as u64 == block.bytes {
@@ -270,9 +268,9 @@ impl Playing<'_> {
             self.free.extend(played.map(|block| block.buffer));
             self.next_played += 1;
             self.sent = 0;
-            self.behind = false;
-            self.awaited = true;
-            // A sink that was late has moved what comes after it.
+            self.is_behind = false;
+            self.is_unchecked = true;
+            // If the sink was late by more than a period, later blocks are shifted.
             let shifted = now > due.saturating_add(self.session.period());
             self.play_at = if shifted { now } else { due };
         }

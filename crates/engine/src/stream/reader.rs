@@ -1,4 +1,4 @@
-//! Reading blocks of a stream, for whoever uses them itself: as [`BlockWriter`](super::BlockWriter) writes them.
+//! Reading blocks of a stream, the counterpart of [`BlockWriter`](super::BlockWriter).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -9,48 +9,48 @@ use smallvec::SmallVec;
 
 use super::buffers::{BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::session::{Carried, Carrier, Finished, Pace, Session};
+use super::session::{CompletedBuffer, Pace, PartBuffer, PartBuffers, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::ahead::{Progress, Reading};
+use crate::state::stream::ahead::{ReadAheadReader, ReadProgress};
 use crate::volume_io::stream::Stream;
 
-/// A buffer into which a block has been read, or what there is place for of it.
+/// A buffer with a block that has been read, or a part of it.
 #[derive(Debug)]
 pub struct ReadBlock {
-    /// It is in the first `bytes` of this.
+    /// The data is in the first `bytes` of this buffer.
     pub buffer: Buffer,
-    /// Where it begins, from the beginning of the stream's range.
+    /// Offset of the data from the start of the stream's range.
     pub offset: Bytes,
-    /// How long it is.
+    /// Length of the data.
     pub bytes: Bytes,
 }
 
-/// Of what is asked for, how long each is, in bytes.
+/// Lengths of requested pieces, in bytes.
 type Lengths = SmallVec<[u64; 1]>;
 
-/// Reads blocks of a stream in any order that is asked for, one a period.
+/// Reads blocks of a stream in any requested order, one per period.
 pub struct BlockReader<'a> {
     session: Session<'a>,
     buffers: Buffers<'a>,
-    /// Offsets that are asked for and not handed to the disks yet.
+    /// Requested offsets that have not been submitted.
     asked: VecDeque<u64>,
-    /// More will be asked for when there are buffers.
+    /// More will be requested when there are free buffers.
     more_follow: bool,
-    /// Offsets of those that are, by index.
+    /// Offsets of submitted pieces, by index.
     offsets: BTreeMap<u64, u64>,
-    read: BTreeMap<u64, Finished>,
+    read: BTreeMap<u64, CompletedBuffer>,
     next: u64,
     pace: Pace,
-    /// There are buffers of which whoever asks does not know yet.
+    /// Buffers have been added that the caller has not been told of.
     has_more_buffers: bool,
-    ahead: Reading<'a>,
-    /// Where in the range that ends which was handed over last.
+    read_ahead: ReadAheadReader<'a>,
+    /// End of the last submitted piece, in the range.
     handed_to: u64,
 }
 
 impl<'a> BlockReader<'a> {
-    /// A session that has asked for nothing.
+    /// Begins a session without requests.
     ///
     /// # Errors
     /// When the stream records, or there is no memory for the buffers.
@@ -58,8 +58,9 @@ impl<'a> BlockReader<'a> {
         Self::begin(stream, None)
     }
 
-    /// The same where what is used first has been read before, [by the stream's client](crate::volume_io::Client::read): that
-    /// buffer, as long as the stream's are, is one of its own, which is taken and to be [given back](Self::give_back).
+    /// As [`new`](Self::new), for a caller that has already read data [by the stream's
+    /// client](crate::volume_io::Client::read) into a buffer of the stream's size. That buffer counts as one of the
+    /// session's own, which the caller has to [give back](Self::give_back).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -79,30 +80,29 @@ impl<'a> BlockReader<'a> {
             next: 0,
             pace: Pace::new(clock::now().max(session.begin)),
             has_more_buffers: false,
-            ahead: Reading::new(&stream.core().ahead),
+            read_ahead: ReadAheadReader::new(&stream.core().read_ahead),
             handed_to: 0,
             session,
         })
     }
 
-    /// Asks for what begins there, from the beginning of the stream's range, and is as long as a buffer. It comes in the
-    /// order in which it is asked for.
+    /// Requests one buffer of data at `offset` from the start of the stream's range. Data arrives in the order of
+    /// the requests.
     pub fn ask(&mut self, offset: Bytes) {
         self.asked.push_back(offset.0);
     }
 
-    /// Whether more will be asked for as soon as there are buffers: what belongs to the same block as what has been
-    /// asked for last is waited for then.
+    /// Sets if more will be requested as soon as there are free buffers. If so, requests that belong to the same
+    /// block as the last one are awaited.
     pub fn more_follow(&mut self, follow: bool) {
         self.more_follow = follow;
         self.has_more_buffers = false;
     }
 
-    /// Of what is asked for next, how much is in each of the buffers of a block, and whether that is all of it that will
-    /// be.
+    /// The lengths of the next requests that form one block, and true if no further request can join them.
     fn joined(&self) -> (Lengths, bool) {
         let mut lengths = Lengths::new();
-        // Where the next one has to begin, and how much of the block is left there.
+        // The offset at which the next request has to begin, and the rest of the block there.
         let mut open: Option<(u64, u64)> = None;
         for from in &self.asked {
             let left = match open {
@@ -112,7 +112,7 @@ impl<'a> BlockReader<'a> {
             };
             let len = self.session.len_at(*from).unwrap_or(0);
             lengths.push(len);
-            // What follows one that is not full is no part of what is read into memory one after another.
+            // Data behind a buffer that is not full cannot be part of the same transfer.
             if len >= left || len != self.session.stream.buffer().0 {
                 return (lengths, true);
             }
@@ -121,19 +121,19 @@ impl<'a> BlockReader<'a> {
         (lengths, !self.more_follow)
     }
 
-    /// How many blocks have been asked for and not [taken](Self::take).
+    /// Number of requests that have not been [taken](Self::take).
     #[must_use]
     pub fn pending(&self) -> usize {
         self.asked.len() + self.offsets.len()
     }
 
-    /// From one block to the next, at the rate that is reserved now.
+    /// Time from one block to the next at the current rate.
     #[must_use]
     pub fn period(&self) -> Nanos {
         self.session.period()
     }
 
-    /// How long it takes to read what begins there and fills so many buffers.
+    /// Duration of reading that many buffers from `from` on.
     #[must_use]
     pub fn time_for(&self, from: Bytes, buffers: u64) -> Nanos {
         let (block, buffer) = (self.session.stream.block(), self.session.stream.buffer());
@@ -146,13 +146,13 @@ impl<'a> BlockReader<'a> {
         )
     }
 
-    /// How many buffers there are.
+    /// Number of own buffers.
     #[must_use]
     pub fn buffers(&self) -> usize {
         self.buffers.own()
     }
 
-    /// How many buffers there are, and how many of them a block is read into, or has been and was not taken.
+    /// Numbers of buffers. `full` counts those in transfer, and those read and not taken.
     #[must_use]
     pub fn use_of_buffers(&self) -> BufferUse {
         BufferUse {
@@ -162,24 +162,24 @@ impl<'a> BlockReader<'a> {
         }
     }
 
-    /// Does what there is to do: takes in what is read, asks the disks for blocks whose turn has come.
+    /// Takes in completed blocks, and submits blocks whose time has come.
     ///
     /// # Errors
-    /// When a block has failed or is not taken; nothing is in flight any more.
+    /// When a block has failed or was refused; then nothing is in flight any more.
     pub fn advance(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
         while let Some(done) = self.session.poll(on_block)? {
             self.read.insert(done.index, done);
         }
-        self.ahead.notice();
+        self.read_ahead.load_target();
         let before = self.buffers.own();
-        self.buffers.look();
+        self.buffers.refresh();
         if self.buffers.own() > before {
-            // Whoever asks does not know of them yet.
+            // The caller does not know of them yet, so it could not request data for them.
             self.more_follow = false;
             self.has_more_buffers = true;
         }
         loop {
-            self.ahead.look(|| self.progress());
+            self.read_ahead.check_target(|| self.progress());
             let Some(at) = self.next_at() else { break };
             let now = clock::now();
             if now < at {
@@ -188,7 +188,7 @@ impl<'a> BlockReader<'a> {
             let Some(_entered) = self.session.enter() else {
                 break;
             };
-            // As long as it is kept a block stays as long as it is.
+            // While `_entered` exists, the block size cannot change.
             let (lengths, _) = self.joined();
             let count = lengths.len().min(self.buffers.free());
             let Some(from) = self.asked.front().copied().filter(|_| count > 0) else {
@@ -196,17 +196,17 @@ impl<'a> BlockReader<'a> {
             };
             let asked: SmallVec<[u64; 1]> = self.asked.drain(..count).collect();
             if lengths[0] == 0 {
-                // Nothing is there any more.
+                // The range has become shorter: there is no data at this offset.
                 continue;
             }
             let carrier = |bytes| {
-                Some(Carrier {
+                Some(PartBuffer {
                     buffer: self.buffers.take()?,
                     bytes,
                     is_borrowed: false,
                 })
             };
-            let carried: Carried = lengths.into_iter().take(count).map_while(carrier).collect();
+            let carried: PartBuffers = lengths.into_iter().take(count).map_while(carrier).collect();
             let index = self.session.submitted();
             let lasts = self.session.lasts(carried.iter().map(|of| of.bytes).sum());
             if self.session.submit_read(from, carried)? {
@@ -218,9 +218,9 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// How far it reads ahead.
-    fn progress(&self) -> Progress {
-        Progress {
+    /// Progress, for reading ahead.
+    fn progress(&self) -> ReadProgress {
+        ReadProgress {
             read: self.read.len(),
             in_flight: self.session.in_flight(),
             most: self.buffers.own().saturating_sub(1),
@@ -228,28 +228,28 @@ impl<'a> BlockReader<'a> {
         }
     }
 
-    /// Whether there are buffers of which whoever asks does not know yet: more may be asked for at once.
+    /// True if buffers have been added since [`more_follow`](Self::more_follow): more may be requested at once.
     #[must_use]
     pub fn has_more_buffers(&self) -> bool {
         self.has_more_buffers
     }
 
-    /// Whether it reads ahead before blocks become longer, at a rate that is not going to stay.
+    /// True while it reads ahead, at a temporary rate, before blocks become longer.
     #[must_use]
     pub fn is_to_read_ahead(&self) -> bool {
-        self.ahead.is_wanted()
+        self.read_ahead.is_requested()
     }
 
-    /// Nothing more is going to be read ahead: a change does not wait for it any more.
+    /// Ends reading ahead: a change does not wait for this reader any more.
     pub fn settle(&self) {
-        self.ahead.settle();
+        self.read_ahead.settle();
     }
 
-    /// When [`advance`](Self::advance) has something to do unless the event comes before.
+    /// The time of the next action of [`advance`](Self::advance), unless the event comes before.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
         let may = !self.session.is_failing()
-            && !self.ahead.holds()
+            && !self.read_ahead.holds()
             && !self.asked.is_empty()
             && self.buffers.free() > 0
             && self.session.has_place();
@@ -263,9 +263,9 @@ impl<'a> BlockReader<'a> {
         (is_there && is_whole).then(|| self.pace.next(self.session.period()))
     }
 
-    /// The next buffer in the order in which was asked for what is in it, if it is there.
+    /// The next buffer in the order of the requests, if it has been read.
     pub fn take(&mut self) -> Option<ReadBlock> {
-        let Finished { bytes, buffer, .. } = self.read.remove(&self.next)?;
+        let CompletedBuffer { bytes, buffer, .. } = self.read.remove(&self.next)?;
         let offset = self.offsets.remove(&self.next).unwrap_or_default();
         self.next += 1;
         Some(ReadBlock {
@@ -275,13 +275,12 @@ impl<'a> BlockReader<'a> {
         })
     }
 
-    /// Takes back a buffer that has been used. One that is none of the stream's is dropped.
+    /// Takes back a used buffer. One that is not the stream's is dropped.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.buffers.give_back(buffer);
     }
 
-    /// Forgets what has been asked for and waits for what is on its way: the next that is asked for is the next that
-    /// comes.
+    /// Drops all requests and waits for those in flight. The next request is then the next result.
     ///
     /// # Errors
     /// When waiting fails.
@@ -302,31 +301,32 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
-    /// Readable when a block is done, and when the rate was changed; to be drained by whoever sleeps on it
-    /// ([`drain`](Self::drain)).
+    /// Readable when a block is done, and when the rate was changed. A thread that sleeps on it has to
+    /// [drain](Self::drain) it.
     #[must_use]
     pub fn event(&self) -> BorrowedFd<'_> {
         self.session.event()
     }
 
-    /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
+    /// Announces that the caller is about to sleep on the event. If it returns false, the caller must not sleep,
+    /// because completions are queued.
     #[must_use]
     pub fn arm(&self) -> bool {
-        // Those of a block are asked for together.
+        // The requests of a block are submitted together.
         let wanted = self.joined().0.len().clamp(1, self.buffers.own().max(1));
         let is_full = self.buffers.free() < wanted;
         let more_come = self.more_follow || self.has_more_buffers;
         let is_all = self.asked.is_empty() && !more_come && !is_full;
-        self.ahead.tell(is_all, is_full, || self.progress());
+        self.read_ahead.report(is_all, is_full, || self.progress());
         self.session.stream.client().arm()
     }
 
-    /// After waking by the event.
+    /// Resets the event after waking.
     pub fn drain(&self) {
         self.session.stream.client().event().drain();
     }
 
-    /// What happened so far.
+    /// Statistics of the session so far.
     #[must_use]
     pub fn report(&self) -> &PaceReport {
         &self.session.report
@@ -334,10 +334,10 @@ impl<'a> BlockReader<'a> {
 }
 
 impl Drop for BlockReader<'_> {
-    /// Waits for what is on its way: another session of the stream finds its buffers there.
+    /// Waits for blocks in flight, so that another session of the stream finds the buffers.
     fn drop(&mut self) {
         self.settle();
-        // What has failed is over as well.
+        // A failure does not matter any more.
         let _: Result<(), _> = self.session.drain(&mut |_| {});
     }
 }

@@ -12,7 +12,7 @@ use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::session::{Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
-use crate::state::stream::core::MovesBytes;
+use crate::state::stream::core::ByteSession;
 use crate::volume_io::stream::Stream;
 
 /// Records a byte stream: fills blocks from a source and writes them at the stream's pace.
@@ -35,25 +35,22 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Ends the session cleanly after this many bytes; without it, or with `None`, the source's end
-    /// does, or the range's unless the stream wraps.
+    /// Ends the session cleanly after this many bytes. Without a limit it ends at the source's end, or at the
+    /// range's end unless the stream wraps.
     #[must_use]
     pub fn limit(mut self, bytes: impl Into<Option<Bytes>>) -> Self {
         self.limit = bytes.into().map(|bytes| bytes.0);
         self
     }
 
-    /// Runs until the source ends, the limit, the range's end or that of the reservation's time is
-    /// reached, or `stop` is given.
-    /// What was received by then is written: the last block is filled up with zeros to the end of a
-    /// physical sector, or of the block. What was written is made durable every two seconds, and all of
-    /// it at the end. `on_block` is told of every block. While it runs, calls on the source do not block
-    /// for others who share its description either.
+    /// Runs until the source ends, the limit, the range's end, the end of the reservation's time, or `stop`. All
+    /// data received by then is written; the last block is padded with zeros to the end of a physical sector, or
+    /// of the block. Data is made durable every two seconds, and at the end. Calls `on_block` for every block.
+    /// Meanwhile the source's file description is in non-blocking mode, also for others that share it.
     ///
     /// # Errors
-    /// When the stream plays, `offset` is within a physical sector, there is no memory for the buffers, the
-    /// source or a block fails, or what was written cannot be made durable. Of what was recorded before,
-    /// [`Stream::durable_bytes`] survive.
+    /// When the stream plays, `offset` is within a physical sector, there is no memory for the buffers, the source
+    /// or a block fails, or the data cannot be made durable. [`Stream::durable_bytes`] bytes survive in any case.
     pub fn run(
         self,
         source: impl AsFd,
@@ -79,21 +76,21 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// A buffer on its way to being full.
-struct Filling {
+/// A buffer that is being filled.
+struct PartialBlock {
     buffer: Buffer,
     filled: u64,
     wanted: u64,
 }
 
 struct Recording<'a> {
-    _moves_bytes: MovesBytes<'a>,
+    _moves_bytes: ByteSession<'a>,
     session: Session<'a>,
     source: NonBlocking<'a>,
     free: Vec<Buffer>,
-    filling: Option<Filling>,
-    /// Full, waiting for their time.
-    ready: VecDeque<Filling>,
+    filling: Option<PartialBlock>,
+    /// Full buffers that wait for their time.
+    ready: VecDeque<PartialBlock>,
     /// Bytes that may still be received.
     left: u64,
     ended: bool,
@@ -101,7 +98,7 @@ struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// To the end, and what is recorded is durable then, if the volume still takes writes.
+    /// Runs the session to its end and makes the recording durable.
     fn run_and_settle(
         mut self,
         stop: &Stop,
@@ -110,7 +107,7 @@ impl Recording<'_> {
         let result = self.run(stop, on_block);
         let settled = self.session.settle(on_block);
         match (result, settled) {
-            // Why a block was not taken is that one before it failed.
+            // The block was refused because an earlier one failed; report that one.
             (Err(PaceError::Submit(_)), Err(failed @ PaceError::Io { .. })) => Err(failed),
             (Err(error), _) | (Ok(()), Err(error)) => Err(error),
             (Ok(()), Ok(())) => Ok(self.session.report),
@@ -149,7 +146,7 @@ impl Recording<'_> {
                 self.receive()?;
             }
             if stopped {
-                // The signal stays; what is left ends by itself.
+                // The signal stays set, so it must not be polled again. The rest ends by itself.
                 stop = None;
                 if clock::now() < self.session.begin {
                     self.drop_rest();
@@ -160,7 +157,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Whether there is a buffer to fill and something may come for it.
+    /// True if there is a buffer to fill and more data may come.
     fn may_fill(&mut self) -> bool {
         if self.ended {
             return false;
@@ -173,7 +170,7 @@ impl Recording<'_> {
             let Some(buffer) = self.free.pop() else {
                 return false;
             };
-            self.filling = Some(Filling {
+            self.filling = Some(PartialBlock {
                 buffer,
                 filled: 0,
                 wanted,
@@ -182,7 +179,7 @@ impl Recording<'_> {
         true
     }
 
-    /// How long the next block to be filled is: those that are ready come before it.
+    /// Size of the next block to be filled, behind the full ones.
     fn next_wanted(&self) -> Option<u64> {
         let ready: u64 = self.ready.iter().map(|block| block.wanted).sum();
         let room = self.session.len_after(ready)?;
@@ -216,7 +213,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// The earliest instant for the next block.
+    /// The earliest time for the next block.
     fn next_at(&self) -> Time {
         self.pace.next(self.session.period())
     }
@@ -229,7 +226,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Nothing more is received: what is there becomes the last block.
+    /// Ends receiving: the data received so far becomes the last block.
     fn end(&mut self) {
         self.ended = true;
         match &mut self.filling {
@@ -243,14 +240,14 @@ impl Recording<'_> {
         }
     }
 
-    /// The block that is being filled is as long as it will be.
+    /// Queues the block that is being filled, padded with zeros.
     fn complete(&mut self) {
         let Some(mut filling) = self.filling.take() else {
             return;
         };
         let sector = self.session.stream.volume().write_grain().0;
         let filled = filling.filled as usize;
-        // A buffer that was just filled is nobody else's. What follows in it goes up to a sector's end.
+        // The buffer was just filled, so this cannot fail.
         let _: Result<(), _> = filling.buffer.with_mut(|bytes| {
             let end = bytes.len().min(filled + sector as usize);
             bytes[filled..end].fill(0);
@@ -258,7 +255,7 @@ impl Recording<'_> {
         self.ready.push_back(filling);
     }
 
-    /// Nothing more is received, and what is there is not recorded.
+    /// Ends receiving and drops data that has not been submitted.
     fn drop_rest(&mut self) {
         self.ended = true;
         let dropped = self.ready.drain(..).chain(self.filling.take());
@@ -266,7 +263,7 @@ impl Recording<'_> {
         self.session.report.bytes -= dropped;
     }
 
-    /// Hands over the next block if its time has come.
+    /// Submits blocks whose time has come.
     fn submit_due(&mut self) -> Result<(), PaceError> {
         while !self.ready.is_empty() {
             let now = clock::now();

@@ -1,5 +1,5 @@
-//! What a recording and a player have in common: a session's place in its stream, its blocks on their
-//! way, and what of them is durable.
+//! The common part of recorders and players: a session's position in its stream, its blocks in flight, and its
+//! durable bytes.
 
 mod done;
 mod places;
@@ -16,44 +16,44 @@ use smallvec::{SmallVec, smallvec};
 use super::pace::{PaceError, PaceReport};
 use crate::buffer::{Buffer, Segments};
 use crate::state::request::VolumeOp;
-use crate::state::stream::core::{BUFFERS_PER_DISK, MovesBytes, op_name};
+use crate::state::stream::core::{BUFFERS_PER_DISK, ByteSession, op_name};
 use crate::volume_io::request::VolumeRequest;
 use crate::volume_io::stream::Stream;
 
-/// How often what was recorded is made durable.
+/// Interval of flushes of a recording.
 const FLUSH_EVERY: Nanos = Nanos::from_secs(2);
 
-/// What a flush is known by; blocks are counted from 0.
+/// The user data of a flush; blocks are numbered from 0.
 const FLUSH: u64 = u64::MAX;
 
-/// A session's place in its stream.
+/// A session of a stream.
 pub(super) struct Session<'a> {
     pub(super) stream: &'a Stream,
-    /// When the first block may be handed over: when the reservation begins.
+    /// Begin of the reservation: the earliest time for the first block.
     pub(super) begin: Time,
-    /// When the reservation ends, if that is known.
+    /// End of the reservation, if it has one.
     until: Option<Time>,
-    /// Whoever runs the session knows that it has ended.
+    /// The session has seen the end of the reservation, so `sleep` need not wake for it.
     knows_end: Cell<bool>,
-    /// Where the next block begins, in bytes of the volume; `None` after the range's end.
+    /// Start of the next block, in bytes of the volume; `None` after the range's end.
     at: Option<u64>,
     next_index: u64,
-    in_flight: Vec<Flight>,
-    /// What of blocks that are done has not been told.
-    finished: VecDeque<Finished>,
-    /// Bytes handed to the disks.
+    in_flight: Vec<BlockInFlight>,
+    /// Completed buffers that the caller has not taken.
+    finished: VecDeque<CompletedBuffer>,
+    /// Bytes submitted.
     submitted_bytes: u64,
-    /// Bytes handed to the disks before the first block that failed.
+    /// Bytes submitted before the first block that failed.
     broken_at: Option<u64>,
-    flushing: Flushing,
+    flushing: FlushState,
     pub(super) report: PaceReport,
     failed: Option<PaceError>,
 }
 
-/// The earliest instants for blocks, a period apart.
+/// The earliest times for blocks, a period apart.
 pub(super) struct Pace {
     begin: Time,
-    /// From when on what was handed over last lasts, and how long; `None` before the first.
+    /// Time slot of the last block: its begin and duration; `None` before the first.
     last: Option<(Time, Nanos)>,
 }
 
@@ -62,13 +62,14 @@ impl Pace {
         Self { begin, last: None }
     }
 
-    /// When the next block may be handed over: when the last one is over, or sooner if a period has become shorter.
+    /// The earliest time for the next block: the end of the last slot, or earlier if the period has become shorter.
     pub(super) fn next(&self, period: Nanos) -> Time {
         let next = |(from, lasts): (Time, Nanos)| from.saturating_add(lasts.min(period));
         self.last.map_or(self.begin, next)
     }
 
-    /// One is handed over that lasts so long. More than a period late, it moves what comes after it.
+    /// Records the submission of a block with this duration. If it is more than a period late, later blocks are
+    /// shifted.
     pub(super) fn step(&mut self, now: Time, period: Nanos, lasts: Nanos) {
         let due = self.next(period);
         let is_late = due.saturating_add(period) < now;
@@ -76,54 +77,54 @@ impl Pace {
     }
 }
 
-/// Making durable what was written.
+/// State of making the data durable.
 #[derive(Default)]
-struct Flushing {
-    /// A flush is under way, and this many bytes were written before it.
+struct FlushState {
+    /// A flush is under way; it covers this many bytes.
     covers: Option<u64>,
-    /// When the next may begin.
+    /// When the next flush may begin.
     next_at: Time,
-    /// There is none after it.
+    /// The flush under way is the last.
     is_last: bool,
 }
 
-/// A block on its way.
-struct Flight {
+/// A block in flight.
+struct BlockInFlight {
     index: u64,
-    /// Bytes handed to the disks before it.
+    /// Bytes submitted before it.
     before: u64,
     offset: u64,
     bytes: u64,
-    carried: Carried,
+    carried: PartBuffers,
 }
 
-/// The buffers that a block is in, in order.
-pub(super) type Carried = SmallVec<[Carrier; 1]>;
+/// The buffers of a block, in order.
+pub(super) type PartBuffers = SmallVec<[PartBuffer; 1]>;
 
-/// A buffer, and how much of a block is in it.
-pub(super) struct Carrier {
+/// A buffer of a block, and the number of the block's bytes in it.
+pub(super) struct PartBuffer {
     pub(super) buffer: Buffer,
     pub(super) bytes: u64,
     pub(super) is_borrowed: bool,
 }
 
-/// A buffer that is full, whose memory is held until it is written.
-pub(super) struct Held {
+/// A full buffer, whose memory is pinned until it is written.
+pub(super) struct FullBuffer {
     pub(super) buffer: Buffer,
     pub(super) memory: Segments,
     pub(super) bytes: u64,
-    /// Where it goes, from the beginning of the stream's range; `None`: behind the one before it.
+    /// Offset from the start of the stream's range; `None`: behind the previous one.
     pub(super) offset: Option<Bytes>,
-    /// Since when it is full.
+    /// When it was filled.
     pub(super) since: Time,
     pub(super) is_borrowed: bool,
 }
 
-/// A buffer of a block that is done.
-pub(super) struct Finished {
+/// A buffer of a completed block.
+pub(super) struct CompletedBuffer {
     pub(super) index: u64,
     pub(super) bytes: u64,
-    /// When the disks were done with it.
+    /// When the transfer was complete.
     pub(super) completed: Time,
     pub(super) buffer: Buffer,
     pub(super) is_borrowed: bool,
@@ -162,17 +163,17 @@ impl<'a> Session<'a> {
             finished: VecDeque::new(),
             submitted_bytes: 0,
             broken_at: None,
-            flushing: Flushing::default(),
+            flushing: FlushState::default(),
             report: PaceReport::default(),
             failed: None,
         })
     }
 
-    /// Bytes are to be moved.
+    /// Begins to move bytes.
     ///
     /// # Errors
-    /// When blocks are in several buffers.
-    pub(super) fn moves_bytes(&self) -> Result<MovesBytes<'a>, PaceError> {
+    /// When blocks span several buffers.
+    pub(super) fn moves_bytes(&self) -> Result<ByteSession<'a>, PaceError> {
         let moves = self.stream.core().moves_bytes();
         moves.ok_or_else(|| PaceError::Block {
             buffer: self.stream.buffer(),
@@ -180,11 +181,10 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Buffers, as many as the stream was admitted with, less so many that are taken: waits for those that are still in
-    /// use.
+    /// The buffers of the admission, except `taken` of them. Waits for buffers that are still in use.
     ///
     /// # Errors
-    /// When none of the stream's is out, and there is no room for a block.
+    /// When there is no room for a buffer and none of the stream's can come back.
     pub(super) fn buffers(&self, taken: u32) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
         let size = self.stream.buffer().0 as usize;
@@ -195,14 +195,14 @@ impl<'a> Session<'a> {
             .collect()
     }
 
-    /// Hands the next block of `bytes`, filled up with what follows in the buffer, to the disks. Says
-    /// whether it went: none does after the end of the reservation.
+    /// Submits the next block of `bytes`, padded with the buffer's following bytes. Returns false if the
+    /// reservation has ended, so that it was not submitted.
     pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<bool, PaceError> {
         let Some((offset, len)) = self.next_place(bytes) else {
             return Ok(false);
         };
         let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
-        let carrier = Carrier {
+        let carrier = PartBuffer {
             buffer,
             bytes,
             is_borrowed: false,
@@ -210,8 +210,12 @@ impl<'a> Session<'a> {
         self.submit_at(offset, memory, smallvec![carrier])
     }
 
-    /// Has the next block, which begins there in the range, read into buffers.
-    pub(super) fn submit_read(&mut self, from: u64, carried: Carried) -> Result<bool, PaceError> {
+    /// Submits a read of the next block, which begins at `from` in the range.
+    pub(super) fn submit_read(
+        &mut self,
+        from: u64,
+        carried: PartBuffers,
+    ) -> Result<bool, PaceError> {
         self.go_to(Bytes(from));
         let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
         let Some((offset, len)) = self.next_place(bytes) else {
@@ -227,17 +231,17 @@ impl<'a> Session<'a> {
         self.submit_at(offset, memory, carried)
     }
 
-    /// Hands over the next block, whose buffers are held already, all of them.
-    pub(super) fn submit_held(
+    /// Submits the next block, which consists of these full buffers.
+    pub(super) fn submit_full(
         &mut self,
-        block: impl IntoIterator<Item = Held>,
+        block: impl IntoIterator<Item = FullBuffer>,
     ) -> Result<bool, PaceError> {
-        let (mut carried, mut memory) = (Carried::new(), Segments::empty(Direction::Write));
+        let (mut carried, mut memory) = (PartBuffers::new(), Segments::empty(Direction::Write));
         let mut place = None;
         for held in block {
             place = place.or(held.offset);
             memory.append_own(held.memory)?;
-            carried.push(Carrier {
+            carried.push(PartBuffer {
                 buffer: held.buffer,
                 bytes: held.bytes,
                 is_borrowed: held.is_borrowed,
@@ -263,7 +267,7 @@ impl<'a> Session<'a> {
         &mut self,
         offset: u64,
         memory: Segments,
-        carried: Carried,
+        carried: PartBuffers,
     ) -> Result<bool, PaceError> {
         let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
         let volume = self.stream.volume();
@@ -280,7 +284,7 @@ impl<'a> Session<'a> {
             Err(_) if self.is_over() => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.in_flight.push(Flight {
+        self.in_flight.push(BlockInFlight {
             index: self.next_index,
             before: self.submitted_bytes,
             offset,
@@ -305,40 +309,40 @@ impl<'a> Session<'a> {
         self.stream.client().event().as_fd()
     }
 
-    /// From one block to the next, at the rate that is reserved now.
+    /// Time from one block to the next at the current rate.
     pub(super) fn period(&self) -> Nanos {
         let period = self.stream.rate().period_of(self.stream.block());
         period.unwrap_or(Nanos::MAX)
     }
 
-    /// How long so many bytes last at the rate that is reserved now: part of a block takes as much of the disks as all of
-    /// it, but where they have time it is made up for.
+    /// The duration of `bytes` at the current rate. A part of a block costs the disks as much as all of it, but that
+    /// is made up for where they have time.
     pub(super) fn lasts(&self, bytes: u64) -> Nanos {
         let block = self.stream.block().0.max(1);
         let lasts = u128::from(self.period().0) * u128::from(bytes.min(block)) / u128::from(block);
         Nanos(u64::try_from(lasts).unwrap_or(u64::MAX))
     }
 
-    /// Whether another block can be handed over: not while the stream is being changed, or as many are in flight as the
-    /// stream was admitted with buffers.
+    /// True if another block can be submitted: the stream is not being changed, and fewer blocks are in flight than
+    /// it has buffers.
     pub(super) fn has_place(&self) -> bool {
         let of_flush = 1;
         let places = self.stream.client().core().limit() - of_flush;
         self.in_flight.len() < places && !self.stream.is_changing()
     }
 
-    /// Kept while a block is handed over that must not wait; `None`: the stream is being changed.
+    /// A guard for submitting a block without waiting; `None` while the stream is being changed.
     pub(super) fn enter(&self) -> Option<MutexGuard<'a, ()>> {
         self.stream.core().enter()
     }
 
-    /// How many buffers are on their way.
+    /// Number of buffers in flight.
     pub(super) fn in_flight(&self) -> usize {
         let carried = self.in_flight.iter().map(|flight| flight.carried.len());
         carried.sum()
     }
 
-    /// How many buffers have been handed over.
+    /// Number of buffers submitted so far.
     pub(super) fn submitted(&self) -> u64 {
         self.next_index
     }

@@ -16,9 +16,9 @@ use crate::state::refusal::{RETRY_REMEDY, Refusal};
 use crate::state::stream::core::{Span, StreamCore, StreamTask, last_deadline};
 use crate::state::volume::VolumeCore;
 
-/// The stream's first release, and its span in the books: from a period before that, so that it does
-/// not begin where a stream ends that is still at work (docs/design/scheduling.md, section 6), until a
-/// period after the last deadline that blocks submitted in it can have, if it has buffers for so many disks.
+/// The stream's first release, and its span in the books. The span begins a period earlier, so that it does not
+/// begin while an ending stream still works (docs/design/scheduling.md, section 6). It ends a period after the
+/// last possible deadline of blocks submitted within the time span, with buffers for `disks` disks.
 pub(super) fn book_span(
     span: Option<Span>,
     needs: &[Need],
@@ -28,7 +28,7 @@ pub(super) fn book_span(
     now: Time,
 ) -> Result<(Time, book::Span), Refusal> {
     let first = span.map_or(now, |span| span.from.max(now));
-    // A need that is no task is refused by admission.
+    // An invalid task is refused by admission later.
     let tasks = needs.iter().flat_map(|need| need.task(block, rate));
     let longest = tasks.map(|task| task.period()).max();
     let longest = longest.unwrap_or(Nanos::ZERO);
@@ -47,8 +47,8 @@ pub(super) fn book_span(
     Ok((first, book::Span { from, until }))
 }
 
-/// Has tasks that the books have admitted join at the dispatchers, all or none: where one does not, the
-/// books are without them again. The dispatchers go by the smaller delta-L before any of them joins.
+/// Joins tasks that the books have admitted at the dispatchers, all or none. On failure they are removed from
+/// the books. The dispatchers get the smaller delta-L before any task joins.
 pub(super) fn join(
     admission: &mut Admission,
     io: &IoCore,
@@ -56,17 +56,17 @@ pub(super) fn join(
     first_release: Time,
     now: Time,
 ) -> Result<(), Refusal> {
-    admission.tell_delta_l(&io.disks, now);
+    admission.publish_delta_l(&io.disks, now);
     for (index, task) in tasks.iter().enumerate() {
         let disk = &io.disks[task.disk];
         let joined = disk.join(task.id, task.params, TaskKind::Stream, first_release);
         if let Err(reason) = joined {
             for joined in &tasks[..index] {
-                // Nothing has been released; its share is free at once.
+                // Nothing has been released, so the share is free at once.
                 io.disks[joined.disk].leave(joined.id);
             }
             admission.forget(tasks);
-            admission.tell_delta_l(&io.disks, now);
+            admission.publish_delta_l(&io.disks, now);
             return Err(Refusal::Invalid {
                 what: "the reservation",
                 reason: format!("disk {:?}: {reason}", disk.name),
@@ -77,8 +77,8 @@ pub(super) fn join(
     Ok(())
 }
 
-/// A move holds no write back that a stream has reserved. Called under the lock of the admission: none is about to
-/// switch.
+/// Thaws the extents of a stream that writes, so that a move does not hold back its writes. The caller holds the
+/// admission lock, so no move is about to switch.
 pub(super) fn thaw(pool: &PoolCore, volume: &Arc<VolumeCore>, core: &StreamCore) {
     if core.op == Direction::Write {
         volume.map().thaw(core.range());

@@ -1,4 +1,4 @@
-//! Whether a program touches memory: the processor's own watchpoints, through `perf_event_open`.
+//! Counting a program's accesses to memory by the processor's watchpoints (`perf_event_open`).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -28,13 +28,13 @@ struct Attr {
     len: u64,
 }
 
-/// Counts how often instructions of this program read or write certain words. What the kernel moves for it is
-/// not counted.
+/// Counts instructions of this process that read or write certain words. Accesses by the kernel are not
+/// counted.
 pub struct Watch(Vec<OwnedFd>);
 
 impl Watch {
-    /// Watches the eight bytes at each of these addresses, which must be multiples of eight, in all threads
-    /// that there are and in those that they start. A processor of today can watch four.
+    /// Watches the eight bytes at each of these addresses, which must be multiples of eight, in all existing
+    /// threads and those that they start. Current processors can watch four addresses.
     pub fn new(words: &[usize]) -> io::Result<Self> {
         let mut counters = Vec::new();
         for task in std::fs::read_dir("/proc/self/task")? {
@@ -42,7 +42,7 @@ impl Watch {
             let thread: libc::pid_t = name.to_str().and_then(|name| name.parse().ok()).unwrap();
             for &word in words {
                 match counter(word, thread) {
-                    // It has ended.
+                    // The thread has ended.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                     counter => counters.push(counter?),
                 }
@@ -51,7 +51,7 @@ impl Watch {
         Ok(Self(counters))
     }
 
-    /// How often they have been touched so far.
+    /// Number of accesses so far.
     pub fn touched(&self) -> u64 {
         let count = |counter: &OwnedFd| {
             let mut bytes = [0; 8];
@@ -75,8 +75,8 @@ fn counter(word: usize, thread: libc::pid_t) -> io::Result<OwnedFd> {
         len: 8,
         ..Attr::default()
     };
-    // SAFETY: `attr` is as long as it says and outlives the call, which only reads it; a watchpoint that counts
-    // changes nothing of what it watches.
+    // SAFETY: `attr` has the length that it states and outlives the call, which only reads it. A counting
+    // watchpoint does not change the memory that it watches.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -90,6 +90,6 @@ fn counter(word: usize, thread: libc::pid_t) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel has just returned this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }

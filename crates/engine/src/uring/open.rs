@@ -1,4 +1,4 @@
-//! Opening a disk, and what it turns out to be.
+//! Opening a disk and determining its properties.
 
 use std::fs;
 use std::io;
@@ -11,44 +11,44 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
-/// How transfers are carried out.
+/// The way transfers are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum TransferMode {
     /// By the ring.
     Ring,
-    /// In the caller's thread, because the file lives in memory; see the module's header.
+    /// In the caller's thread, because the file is in memory; see the header of `uring`.
     Inline,
 }
 
 /// An open disk.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDisk {
     pub(super) file: OwnedFd,
     pub(super) capacity: SectorCount,
     pub(super) block_bytes: u32,
     pub(super) durability: Durability,
-    pub(super) way: Way,
+    pub(super) mode: TransferMode,
     pub(super) is_device: bool,
-    /// What is not as the schedule would have it.
+    /// Deviations from what the schedule assumes, for the operator.
     pub(super) caveats: Vec<String>,
 }
 
-impl Drop for Opened {
-    /// Lets others have the file at once, whoever else still holds it open.
+impl Drop for OpenDisk {
+    /// Unlocks the file at once, even if its description is still shared, for example with a ring.
     fn drop(&mut self) {
         if !self.is_device {
-            // A lock that cannot be given back goes with the file.
+            // If this fails, closing the file releases the lock.
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
     }
 }
 
-/// File systems that live in memory, by their magic numbers (`linux/magic.h`).
+/// File systems in memory, by their magic numbers (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// Opens a block device or file for one owner; its writes become durable in the way that is `wanted`.
-pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened> {
+/// Opens a block device or file exclusively, with the `wanted` durability.
+pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<OpenDisk> {
     let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::BlockDevice => true,
         FileType::RegularFile => false,
@@ -59,12 +59,12 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
             ));
         }
     };
-    let way = if !is_device && lives_in_memory(path)? {
-        Way::Inline
+    let mode = if !is_device && lives_in_memory(path)? {
+        TransferMode::Inline
     } else {
-        Way::Ring
+        TransferMode::Ring
     };
-    let (file, is_direct) = open_file(path, is_device, way)?;
+    let (file, is_direct) = open_file(path, is_device, mode)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     if size < SECTOR_BYTES {
         return Err(io::Error::new(
@@ -85,44 +85,45 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
     let found = cache.map_or(Durability::Host, Cache::durability);
     let durability = match wanted {
         None => found,
-        Some(wanted) => in_the_way(wanted, found).map_err(unsupported)?,
+        Some(wanted) => check_durability(wanted, found).map_err(unsupported)?,
     };
     let mut caveats = Vec::new();
-    if way == Way::Ring && !is_direct {
+    if mode == TransferMode::Ring && !is_direct {
         caveats.push(INDIRECT.to_owned());
     }
     if cache.is_some_and(Cache::is_flushed_by_each_write) {
         caveats.push(FLUSHED_BY_EACH_WRITE.to_owned());
     }
-    Ok(Opened {
+    Ok(OpenDisk {
         file,
         capacity: SectorCount(size / SECTOR_BYTES),
         block_bytes,
         durability,
-        way,
+        mode,
         is_device,
         caveats,
     })
 }
 
-/// The file, and whether its transfers go past the host's cache.
-fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, bool)> {
+/// The file, and true if its transfers bypass the host's cache.
+fn open_file(path: &Path, is_device: bool, mode: TransferMode) -> io::Result<(OwnedFd, bool)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    // On a block device, EXCL means that nobody else has it and no file system is mounted from it.
+    // On a block device, EXCL fails if another process has it open exclusively or a file system is mounted
+    // from it.
     let flags = if is_device {
         flags | OFlags::EXCL
     } else {
         flags
     };
     let in_use = || io::Error::new(io::ErrorKind::ResourceBusy, "it is in use");
-    let direct = if way == Way::Ring {
+    let direct = if mode == TransferMode::Ring {
         OFlags::DIRECT
     } else {
         OFlags::empty()
     };
-    let mut is_direct = way == Way::Ring;
+    let mut is_direct = mode == TransferMode::Ring;
     let file = match rustix::fs::open(path, flags | direct, Mode::empty()) {
-        // The file system has no direct I/O.
+        // The file system does not support direct I/O.
         Err(Errno::INVAL) if is_direct => {
             is_direct = false;
             rustix::fs::open(path, flags, Mode::empty())
@@ -154,7 +155,7 @@ fn lives_in_memory(path: &Path) -> io::Result<bool> {
     Ok(kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
-/// Where direct transfers of a file may begin and end, as far as the file system says.
+/// The alignment of direct transfers of a file, if the file system reports it.
 fn file_block_bytes(file: &OwnedFd) -> u32 {
     use rustix::fs::{AtFlags, StatxFlags};
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
@@ -166,17 +167,17 @@ fn file_block_bytes(file: &OwnedFd) -> u32 {
         .max(SECTOR_BYTES as u32)
 }
 
-/// The cache of a device, as its host describes it.
+/// The write cache of a device, as the host reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cache {
     is_volatile: bool,
-    /// One write can be forced past it.
+    /// A single write can be forced to bypass the cache.
     has_fua: bool,
 }
 
 impl Cache {
-    /// From what `write_cache` and `fua` of the device's queue say. A cache that nobody can tell us
-    /// about is taken to be volatile, and not to let a write past.
+    /// From the device queue's `write_cache` and `fua`. An unknown cache is assumed to be volatile and
+    /// without FUA.
     fn from_queue(write_cache: Option<&str>, fua: Option<&str>) -> Self {
         Self {
             is_volatile: write_cache.map(str::trim) != Some("write through"),
@@ -184,7 +185,7 @@ impl Cache {
         }
     }
 
-    /// The way that costs least.
+    /// The cheapest durability.
     fn durability(self) -> Durability {
         if self.is_volatile {
             Durability::Fua
@@ -193,14 +194,16 @@ impl Cache {
         }
     }
 
-    /// The kernel makes a forced write of a write and a flush: slower, and as durable. As every write
-    /// is forced, no more than one waits in the cache for each flush, unless others write to the drive.
+    /// True if the kernel turns a forced write into a write and a flush, which is slower and as durable.
+    /// Because every write is forced, at most one write waits in the cache for each flush, unless others
+    /// write to the drive.
     fn is_flushed_by_each_write(self) -> bool {
         self.is_volatile && !self.has_fua
     }
 }
 
-const INDIRECT: &str = "its file system has no direct I/O, so that the host's cache is between the schedule and the disk";
+const INDIRECT: &str =
+    "its file system has no direct I/O, so the host's cache lies between the schedule and the disk";
 
 const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache that no write can be forced past (no FUA), so that each write is followed by a flush, which its profile may not foresee; turn the cache off (hdparm -W 0)";
 
@@ -208,26 +211,26 @@ fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     let device = rustix::fs::fstat(file)?.st_rdev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let said = |name: &str| {
-        // A partition has its disk's queue.
+    let read_attribute = |name: &str| {
+        // A partition uses its disk's queue.
         let queues = [folder.join("queue"), folder.join("../queue")];
         queues
             .iter()
             .find_map(|queue| fs::read_to_string(queue.join(name)).ok())
     };
     Ok(Cache::from_queue(
-        said("write_cache").as_deref(),
-        said("fua").as_deref(),
+        read_attribute("write_cache").as_deref(),
+        read_attribute("fua").as_deref(),
     ))
 }
 
-/// The way that is wanted of a disk of which this was found, or why it does not have it.
-fn in_the_way(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
+/// Checks a wanted durability against the one found; the error is the reason for a refusal.
+fn check_durability(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
     match (wanted, found) {
         (Durability::WriteThrough, Durability::WriteThrough)
         | (Durability::Host, Durability::Host) => Ok(wanted),
-        // A forced write is as good where nothing is cached, and makes a file of the host a disk
-        // without a cache.
+        // A forced write also works where nothing is cached, and makes a file behave like a disk without a
+        // cache.
         (Durability::Fua, _) => Ok(Durability::Fua),
         (Durability::WriteThrough, Durability::Fua) => Err(
             "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or force each write (fua)",
@@ -236,7 +239,7 @@ fn in_the_way(wanted: Durability, found: Durability) -> Result<Durability, &'sta
             "it is a file, in the care of the host's cache; leave it there (host), or force each write (fua)",
         ),
         (Durability::Host, _) => Err(
-            "it is a device: nobody but its drive keeps what is written, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
+            "it is a device: only its drive caches writes, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
         ),
     }
 }
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_cache_is_taken_to_be_volatile_and_not_to_let_a_write_past() {
+    fn unknown_cache_is_assumed_volatile_and_without_fua() {
         use Durability::{Fua, WriteThrough};
         for (write_cache, fua, durability, is_flushed) in [
             (Some("write through\n"), Some("0\n"), WriteThrough, false),
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_to_be_durable_is_had_or_refused_with_the_reason() {
+    fn wanted_durability_is_granted_or_refused_with_the_reason() {
         use Durability::{Fua, Host, WriteThrough};
         for (wanted, found) in [
             (WriteThrough, WriteThrough),
@@ -276,7 +279,7 @@ mod tests {
             (Fua, Host),
             (Host, Host),
         ] {
-            assert_eq!(in_the_way(wanted, found), Ok(wanted), "{found:?}");
+            assert_eq!(check_durability(wanted, found), Ok(wanted), "{found:?}");
         }
         for (wanted, found, because) in [
             (WriteThrough, Fua, "volatile"),
@@ -284,13 +287,13 @@ mod tests {
             (Host, Fua, "unbounded"),
             (Host, WriteThrough, "unbounded"),
         ] {
-            let reason = in_the_way(wanted, found).unwrap_err();
+            let reason = check_durability(wanted, found).unwrap_err();
             assert!(reason.contains(because), "{reason}");
         }
     }
 
     #[test]
-    fn what_is_no_disk_is_refused() {
+    fn paths_that_are_not_disks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert!(open(folder.path(), None).is_err());
         assert_eq!(

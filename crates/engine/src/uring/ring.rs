@@ -1,4 +1,4 @@
-//! The ring: set-up, registration, one system call to submit and to wait.
+//! The ring: setup, registration, and one system call to submit and to wait.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -13,17 +13,17 @@ use crate::clock;
 use crate::event::EventFd;
 use crate::rt::Denied;
 
-/// What a completion of the wake-up event is marked with; transfers are marked with their index.
+/// User data of the wake-up event's completion; transfers use their index.
 const WAKE: u64 = u64::MAX;
 
-/// Where the kernel puts the counts of events it reads. Nobody looks at them; being static, it
-/// outlives every ring, which the kernel closes in its own time.
+/// Receives the counts of events read by the kernel; the value is unused. It is static so that it outlives
+/// every ring, because the kernel frees rings asynchronously.
 static WAKE_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The most bytes that can be registered as one buffer.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
-/// A transfer for the kernel: memory that stays where it is until the completion comes.
+/// A transfer for the kernel. Its memory stays in place until the completion.
 pub(super) struct Transfer<'a> {
     pub(super) write: bool,
     pub(super) position: u64,
@@ -39,23 +39,23 @@ pub(super) struct Ring {
     /// The mapping, if it is registered.
     registered: Option<Region>,
     vectored_fixed: bool,
-    /// The event that is being read.
+    /// The event that the kernel is reading.
     wake_armed: Option<RawFd>,
 }
 
 impl Drop for Ring {
-    /// The kernel takes a ring apart in its own time. Until then the file would stay open, and the
-    /// disk in use.
+    /// Unregisters the file: the kernel frees a ring asynchronously, and until then the file would stay open
+    /// and the disk in use.
     fn drop(&mut self) {
         if self.file_registered {
-            // Without it the file is let go of a little later.
+            // If this fails, the file is closed a little later.
             let _ = self.ring.submitter().unregister_files();
         }
     }
 }
 
 impl Ring {
-    /// A ring with room for `places` transfers on `file`, made by the thread that will use it.
+    /// A ring with room for `places` transfers on `file`. Must be called on the thread that will use it.
     pub(super) fn new(file: &OwnedFd, region: Region, places: usize) -> io::Result<(Self, Denied)> {
         let entries = u32::try_from(places + 2)
             .unwrap_or(u32::MAX)
@@ -101,9 +101,9 @@ impl Ring {
 
     #[allow(unsafe_code)]
     fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the caller of `push` vouches for transfers; `arm` reads into a static.
+        // SAFETY: the caller of `push` guarantees validity for transfers; `arm` reads into a static.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        // There is an entry for every place and for the event.
+        // The queue has an entry for every transfer and for the event.
         assert!(
             pushed.is_ok(),
             "the submission queue has a place for every transfer"
@@ -147,7 +147,7 @@ impl Ring {
         }
     }
 
-    /// The registered buffer that all entries lie in.
+    /// The index of the registered buffer that contains all entries.
     fn buffer_index(&self, list: &[libc::iovec]) -> Option<u16> {
         let base = self.registered.as_ref()?.base() as usize;
         let mut common = None;
@@ -163,8 +163,8 @@ impl Ring {
         common.and_then(|index| u16::try_from(index).ok())
     }
 
-    /// Submits what is queued and sleeps until something completes, `wake` is signalled or `until`
-    /// has come; does not sleep if `until` is past.
+    /// Submits queued entries and sleeps until a completion, a signal of `wake`, or `until`; does not sleep
+    /// if `until` is past.
     pub(super) fn enter(&mut self, until: Option<Time>, wake: &EventFd) -> io::Result<()> {
         let left = until.map(|until| until.saturating_since(clock::now()));
         if left == Some(Nanos::ZERO) {
@@ -186,18 +186,17 @@ impl Ring {
                 None => self.ring.submitter().submit_and_wait(1),
             };
             match submitted {
-                // A short submission does not wait: go on with the rest.
+                // A partial submission does not wait, so the rest is submitted in another call.
                 Ok(_)
                     if !self.ring.submission().is_empty() && self.ring.completion().is_empty() => {}
                 Ok(_) => return Ok(()),
-                Err(error) if is_passing(&error) => return Ok(()),
+                Err(error) if is_transient(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Submits what is queued, and lets the kernel post what has completed. No system call if there
-    /// is neither.
+    /// Submits queued entries and lets the kernel post completions. Makes no system call if there is neither.
     pub(super) fn poll(&mut self) -> io::Result<()> {
         let submission = self.ring.submission();
         let idle = submission.is_empty() && !submission.taskrun() && !submission.cq_overflow();
@@ -207,12 +206,12 @@ impl Ring {
         }
         match self.ring.submit() {
             Ok(_) => Ok(()),
-            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) if is_transient(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Has the event read by the kernel, unless it is already.
+    /// Queues a read of the event, unless one is queued.
     fn arm(&mut self, wake: &EventFd) {
         let fd = wake.as_fd().as_raw_fd();
         if self.wake_armed != Some(fd) {
@@ -225,7 +224,7 @@ impl Ring {
         }
     }
 
-    /// Calls `each` with the index and result of every transfer that has completed.
+    /// Calls `each` with the index and result of every completed transfer. True if the event was signalled.
     pub(super) fn reap(&mut self, mut each: impl FnMut(u64, i32)) -> bool {
         let mut woken = false;
         let armed = &mut self.wake_armed;
@@ -241,15 +240,15 @@ impl Ring {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
     )
 }
 
-/// A ring that one thread submits to and reaps, with the kernel's work done when that thread waits;
-/// on kernels that do not know this, a plain one.
+/// A ring for one submitting thread, with the kernel's work deferred to that thread's waits; a plain ring on
+/// kernels without these features.
 fn build(entries: u32) -> io::Result<IoUring> {
     IoUring::builder()
         .dontfork()
@@ -271,8 +270,8 @@ fn register(ring: &IoUring, region: &Region) -> io::Result<()> {
             iov_len: REGISTERED_BYTES_MAX.min(region.size() - offset),
         })
         .collect();
-    // SAFETY: the pieces make up the mapping, which `region` keeps in place for as long as the ring
-    // has it registered (`Ring::registered`).
+    // SAFETY: the pieces make up the mapping, which `region` keeps in place as long as the ring has it
+    // registered (`Ring::registered`).
     unsafe { ring.submitter().register_buffers(&pieces) }
 }
 
@@ -294,7 +293,7 @@ mod tests {
         (ring, region, file)
     }
 
-    /// The operation by which the kernel would move these bytes; nothing is submitted.
+    /// The operation that the kernel would use for these bytes; nothing is submitted.
     fn operation(ring: &Ring, write: bool, iovecs: &[libc::iovec]) -> String {
         let transfer = Transfer {
             write,

@@ -82,7 +82,7 @@ impl Rig {
 }
 
 #[test]
-fn what_is_written_can_be_read_by_others_and_back() {
+fn written_data_can_be_read_by_others_and_read_back() {
     for folder in folders() {
         let mut rig = rig(folder, 64, 4);
         let from = rig.buffer(&[7; 8192]);
@@ -102,7 +102,7 @@ fn what_is_written_can_be_read_by_others_and_back() {
 }
 
 #[test]
-fn what_the_disk_cannot_do_is_refused() {
+fn invalid_transfer_is_refused_by_the_disk() {
     for folder in folders() {
         let mut rig = rig(folder, 64, 1);
         let buffer = rig.buffer(&[0; 8192]);
@@ -130,7 +130,7 @@ fn what_the_disk_cannot_do_is_refused() {
     }
 }
 
-/// Whether the kernel itself refuses to read the beginning of a file straight into this memory.
+/// True if the kernel itself refuses to read the beginning of a file directly into this memory.
 fn is_refused_by_the_kernel(path: &Path, memory: &mut [u8]) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECT;
     let read = rustix::fs::open(path, flags, Mode::empty())
@@ -142,13 +142,13 @@ fn is_refused_by_the_kernel(path: &Path, memory: &mut [u8]) -> bool {
     read.is_err()
 }
 
-/// How memory may lie for direct transfers depends on the drive and the kernel.
+/// The required alignment of memory for direct transfers depends on the drive and the kernel.
 #[test]
-fn memory_that_the_disk_cannot_use_is_an_error_of_this_transfer_and_of_no_other() {
+fn unusable_memory_fails_only_its_transfer() {
     let mut rig = rig(folder(), 64, 1);
     let mut buffer = rig.buffer(&[3; 8192]);
     let write = buffer.segments(Op::Write, 0..8192).unwrap();
-    // Of what has never been written nothing is transferred.
+    // A read of a hole would transfer nothing, so the range is written first.
     assert_eq!(rig.run(Op::Write, 0, write), Ok(()));
     rig.disk.host_sync().unwrap().sync().unwrap();
     let refused = buffer.with_mut(|bytes| is_refused_by_the_kernel(&rig.path, &mut bytes[1..4097]));
@@ -200,7 +200,7 @@ fn waiting_ends_with_the_event_or_the_time() {
         }
         rig.wake.signal();
         rig.disk.wait(None, &rig.wake, &mut done).unwrap();
-        // The signal was taken: a poll finds nothing, and another signal is needed to end a sleep.
+        // The signal was consumed: a poll finds nothing, and another signal is needed to end a sleep.
         rig.disk
             .wait(Some(Time::ZERO), &rig.wake, &mut done)
             .unwrap();
@@ -257,7 +257,7 @@ fn closing_waits_for_what_is_under_way() {
     }
 }
 
-/// Transfers of a random program: direction, first sector, sectors, and where to cut the memory.
+/// Transfers of a random program: direction, first sector, sectors, and where to divide the memory.
 fn program() -> impl Strategy<Value = Vec<(bool, u64, u64, Vec<u64>)>> {
     let cuts = proptest::collection::vec(1u64..64, 0..6);
     proptest::collection::vec((any::<bool>(), 0u64..120, 1u64..65, cuts), 1..25)
@@ -288,7 +288,7 @@ fn obey(
                     .for_each(|(at, byte)| *byte = next ^ (at / 512) as u8)
             })
             .unwrap();
-        // Pieces of the buffer in reverse order, with holes between them, on its first half's sectors.
+        // Pieces of the buffer in reverse order; their memory is the end of the buffer.
         let mut sizes: Vec<usize> = Vec::new();
         let mut left = count;
         for cut in cuts {
@@ -334,7 +334,7 @@ proptest! {
 
     /// Vectored transfers anywhere on a disk do what they do on an array of bytes.
     #[test]
-    fn agrees_with_an_array_of_bytes(program in program()) {
+    fn transfers_agree_with_an_array_of_bytes(program in program()) {
         for folder in folders() {
             obey(folder, &program)?;
         }
@@ -381,7 +381,7 @@ fn a_block_device_is_a_disk_with_its_own_durability() {
         })
         .unwrap();
     assert_eq!(rig.finish(1)[0].result, Ok(()));
-    // Durable means that it has reached the file behind the device.
+    // Durable data has reached the file behind the device.
     assert!(
         fs::read(&rig.path).unwrap()[8192..16384]
             .iter()

@@ -1,29 +1,32 @@
-//! The order that a request keeps with earlier ones that it names.
+//! The order of a request relative to earlier requests that it names.
 //!
-//! # Two ways
+//! # Follow or wait
 //!
-//! A request that names others *follows* those that are all in the queue of one disk: it is handed to
-//! that disk at once with their ids ([`Order::after`]), and the disk's scheduler starts it when they are
-//! complete, so that the disk never stands idle between the two. For every other one it *waits* here,
-//! and begins only when that is complete.
+//! A request *follows* a named request if all remaining parts of that one are queued at one disk. It is
+//! handed to that disk at once with their ids (`sched::request::Order::after`), and the disk's scheduler starts it when
+//! they are complete. So the disk does not idle between the two. In all other cases the request *waits* here
+//! and begins when the named request is complete.
 //!
 //! # When it may follow
 //!
-//! What a request does when it begins must not depend on what the earlier one has yet to do. A write
-//! takes its place in the extent whichever comes first. A read of a chunk without data would be answered with
-//! zeros, and a discard takes effect at once: these wait. So does a stream's request, for which the disk's
-//! scheduler has deadlines instead. An earlier one that has to be made durable is complete only
-//! after its transfers, and parts of it may be parked: it is waited for as well.
+//! The begin of the request must not depend on work that the named request has yet to do.
 //!
-//! # What stays true
+//! * Writes may follow: they take their place in the extent in either order.
+//! * A read of a chunk without data would be answered with zeros, so it waits.
+//! * A discard takes effect at once, so it waits.
+//! * A stream's request waits, because the disk's scheduler orders it by deadlines.
+//! * If the named request has to be made durable, it completes only after its transfers; if parts of it are
+//!   parked, they are not queued. Both are waited for.
 //!
-//! A request that follows is complete only when those it follows are, and its client hears of them first:
-//! it counts them among what it waits for at its end. If it turns out that a part of it goes to another disk
-//! (an extent was moved meanwhile), that part is withheld until then. Nothing can wait in a circle: the
-//! earlier one needs nothing more but its disk.
+//! # Guarantees
 //!
-//! A request that fails counts as complete, but a change that was to come after a failed change fails too:
-//! whoever names an earlier write relies on it.
+//! A request that follows completes after those it follows, and its client sees their completions first: it
+//! counts them among its outstanding units. If one of its parts goes to another disk, because an extent was
+//! moved meanwhile, that part is kept back until then. Waits cannot form a cycle: the named request needs
+//! only its disk.
+//!
+//! A failed request counts as complete. But a change that is ordered after a failed change fails too, because
+//! it relies on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,38 +36,38 @@ use smallvec::SmallVec;
 
 use super::request::VolumeRequest;
 use crate::state::client::ClientCore;
-use crate::state::disk::feeder::Feed;
-use crate::state::follow::{Follow, Queued};
-use crate::state::op::{Active, Dependent, Hold, Op};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Dependent, Hold, Op};
+use crate::state::predecessors::{DiskPredecessors, QueuedParts};
 use crate::state::request::{IoFailure, Tag, VolumeOp};
 
-pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
-    reason: "a change that it was to come after failed",
+pub(super) const PREDECESSOR_FAILED: IoFailure = IoFailure::Cancelled {
+    reason: "an earlier change that it depends on failed",
 };
 
-/// Whether an op is to change nothing any more, for a change that it was to come after has failed.
-pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
+/// True if an op must not change anything, because a change that it was ordered after has failed.
+pub(super) fn must_fail(op: &Op, kind: VolumeOp) -> bool {
     kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
 }
 
-/// Makes `op` come after what `request` names. `None`: it follows none of them.
-pub(crate) fn follow(
+/// Orders `op` after the requests that `request` names. `None` if it follows none of them.
+pub(crate) fn find_predecessors(
     client: &ClientCore,
     op: &Arc<Op>,
     request: &VolumeRequest<'_>,
-) -> Option<Box<Follow>> {
+) -> Option<Box<DiskPredecessors>> {
     client.keep_ids();
     op.follows.store(1, Ordering::Release);
-    let mut follow: Option<Box<Follow>> = None;
+    let mut predecessors: Option<Box<DiskPredecessors>> = None;
     for tag in request.after {
-        come_after(client, op, *tag, request, &mut follow);
+        come_after(client, op, *tag, request, &mut predecessors);
     }
-    follow
+    predecessors
 }
 
-/// Whether what the request does when it begins does not depend on an earlier one that is queued. To be asked of
-/// each again, while that cannot end: those before it that change what has data are complete then or waited
-/// for, and may have been neither when the one before was asked of.
+/// True if the begin of the request does not depend on an earlier one that is queued. This has to be
+/// evaluated for each named request, while that request cannot complete: earlier discards may have completed
+/// in between.
 fn may_follow(request: &VolumeRequest<'_>) -> bool {
     if request.stream.is_some() {
         return false;
@@ -80,13 +83,13 @@ fn may_follow(request: &VolumeRequest<'_>) -> bool {
     }
 }
 
-/// Makes `op` wait for the request of `tag` or follow it, unless that is complete.
+/// Makes `op` wait for or follow the request of `tag`, unless that is complete.
 fn come_after(
     client: &ClientCore,
     op: &Arc<Op>,
     tag: Tag,
     request: &VolumeRequest<'_>,
-    follow: &mut Option<Box<Follow>>,
+    predecessors: &mut Option<Box<DiskPredecessors>>,
 ) {
     let Some((earlier, generation)) = client.find(tag) else {
         return;
@@ -102,7 +105,7 @@ fn come_after(
         return;
     };
     let queued = queued(active).filter(|_| may_follow(request));
-    if queued.is_some_and(|queued| Follow::take_up(follow, &queued)) {
+    if queued.is_some_and(|queued| DiskPredecessors::add(predecessors, &queued)) {
         op.follows.fetch_add(1, Ordering::AcqRel);
         active.dependents.push(Dependent::Follows(Arc::clone(op)));
     } else {
@@ -111,9 +114,8 @@ fn come_after(
     }
 }
 
-/// Where all that is left of a request is queued, if that is on one disk and there is nothing else
-/// to be done for it.
-fn queued(active: &Active) -> Option<Queued> {
+/// The queued parts of a request, if all its remaining work is transfers queued at one disk.
+fn queued(active: &ActiveRequest) -> Option<QueuedParts> {
     let ends_with_its_transfers = matches!(
         active.kind,
         VolumeOp::Read
@@ -136,13 +138,13 @@ fn queued(active: &Active) -> Option<Queued> {
             ids.push(part.id?);
         }
     }
-    let follows = usize::from(active.follow.is_some());
-    (active.outstanding as usize == ids.len() + follows).then_some(Queued { disk, ids })
+    let follows = usize::from(active.predecessors.is_some());
+    (active.outstanding as usize == ids.len() + follows).then_some(QueuedParts { disk, ids })
 }
 
-/// Notes the ids under which the parts of a request are queued, unless some are withheld or parked.
-/// The request may have ended meanwhile.
-pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
+/// Keeps the disk ids of a request's parts, unless some are kept back or parked. The request may have ended
+/// meanwhile.
+pub(crate) fn keep_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     let mut state = op.state.lock();
     if state.generation != generation {
         return;
@@ -158,28 +160,28 @@ pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     }
 }
 
-/// The request has been handed over as far as it can be.
-pub(crate) fn begun(op: &Arc<Op>, feed: Feed) {
+/// The request has been handed over as far as possible.
+pub(crate) fn handed_over(op: &Arc<Op>, mode: SubmitMode) {
     if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
-        followed(op, feed);
+        predecessors_done(op, mode);
     }
 }
 
-/// All that the request followed is complete.
-pub(crate) fn followed(op: &Arc<Op>, feed: Feed) {
+/// All requests that this one follows are complete.
+pub(crate) fn predecessors_done(op: &Arc<Op>, mode: SubmitMode) {
     let withheld = {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("it waits for this to end");
-        let mut follow = active.follow.take();
-        if is_doomed(op, active.kind) {
-            active.failure.get_or_insert(FORERUNNER);
-            // What is dropped is answered.
-            follow = None;
+        let mut predecessors = active.predecessors.take();
+        if must_fail(op, active.kind) {
+            active.failure.get_or_insert(PREDECESSOR_FAILED);
+            // Dropping the withheld parts answers them.
+            predecessors = None;
         }
         op.unit_done(&mut state);
-        follow.map(|follow| follow.withheld).unwrap_or_default()
+        predecessors.map(|found| found.withheld).unwrap_or_default()
     };
     for (disk, io) in withheld {
-        op.client.io.disks[disk].feeder.feed(io, feed);
+        op.client.io.disks[disk].feeder.submit(io, mode);
     }
 }

@@ -1,4 +1,4 @@
-//! Transfers of a client that waits for each: for tools and tests, and wherever there is nothing else to do.
+//! Blocking transfers, for tools, tests, and callers with nothing else to do.
 
 use sched::request::Op as Direction;
 use sched::units::Bytes;
@@ -12,30 +12,29 @@ use crate::state::request::{IoFailure, VolumeOp};
 /// A synchronous call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// It was not taken.
+    /// The request was refused.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// There was no buffer for it.
+    /// No buffer is available.
     #[error(transparent)]
     Buffer(#[from] MemoryError),
-    /// Its buffer was taken away.
+    /// The buffer was revoked.
     #[error(transparent)]
     Taken(#[from] BufferError),
-    /// It failed.
+    /// The request failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
 }
 
-/// Synchronous transfers are divided into pieces of this size.
+/// Blocking transfers are divided into requests of this size.
 const SYNC_PIECE_BYTES: usize = 1 << 20;
 
 impl Client {
-    /// Reads so many bytes, a whole number of sectors, into a buffer of the client's memory, and waits for it. What is in
-    /// the buffer is where the disks put it: nothing is copied.
+    /// Reads `bytes`, a whole number of sectors, into a buffer of the client's memory, and waits. Nothing is
+    /// copied.
     ///
     /// # Errors
-    /// When there is no memory for it, or it is taken back meanwhile, and what submitting or a request itself can fail
-    /// with.
+    /// When no memory is available, the buffer is revoked meanwhile, or a request is refused or fails.
     pub fn read(&self, volume: &Volume, offset: Bytes, bytes: usize) -> Result<Buffer, SyncError> {
         let buffer = self.core().account.allocate_wait(bytes, None)?;
         for from in (0..bytes).step_by(SYNC_PIECE_BYTES) {
@@ -48,7 +47,7 @@ impl Client {
         Ok(buffer)
     }
 
-    /// Reads into `out`, a whole number of sectors, and waits for it. Copies; for tools and tests.
+    /// Reads into `out`, a whole number of sectors, and waits. Copies; for tools and tests.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -62,10 +61,10 @@ impl Client {
         Ok(())
     }
 
-    /// Writes `data`, a whole number of sectors, and waits for it. Copies; for tools and tests.
+    /// Writes `data`, a whole number of sectors, and waits. Copies; for tools and tests.
     ///
     /// # Errors
-    /// What submitting or the request itself can fail with.
+    /// When a request is refused or fails.
     pub fn write_at(&self, volume: &Volume, offset: Bytes, data: &[u8]) -> Result<(), SyncError> {
         let mut at = offset;
         for piece in data.chunks(SYNC_PIECE_BYTES) {
@@ -80,10 +79,10 @@ impl Client {
         Ok(())
     }
 
-    /// Makes everything durable that was answered before, and waits for it.
+    /// Makes all writes durable that were answered before, and waits.
     ///
     /// # Errors
-    /// What submitting or the request itself can fail with.
+    /// When the request is refused or fails.
     pub fn flush(&self, volume: &Volume) -> Result<(), SyncError> {
         let request = VolumeRequest::command(volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
         Ok(self.execute(request)?.result?)

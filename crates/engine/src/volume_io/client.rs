@@ -14,15 +14,14 @@ use crate::state::client::ClientCore;
 use crate::state::pool::core::PoolCore;
 use crate::state::request::VolumeCompletion;
 
-/// What a client may use.
+/// Resources of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Memory that is the client's for as long as it exists. It is refused at once if the pool has
-    /// not that much to guarantee.
+    /// Memory reserved for the client. The client is refused if the pool cannot guarantee it.
     pub fixed: Bytes,
     /// The most requests in flight.
     pub in_flight_max: usize,
-    /// Disk time that its best-effort requests may use, with whoever else was given it.
+    /// Disk time for its best-effort requests, shared with other clients that have the same reservation.
     pub reservation: Option<Arc<ReservedShare>>,
 }
 
@@ -43,7 +42,7 @@ impl Default for ClientOptions {
 /// finish; their buffers go back when they do.
 pub struct Client {
     core: Arc<ClientCore>,
-    /// Keeps its reservation.
+    /// Keeps the reservation alive.
     _reservation: Option<Arc<ReservedShare>>,
 }
 
@@ -68,7 +67,7 @@ impl Client {
         })
     }
 
-    /// The client's memory, from which it takes its buffers.
+    /// The memory account from which the client allocates its buffers.
     #[must_use]
     pub fn account(&self) -> &Account {
         &self.core.account
@@ -89,8 +88,7 @@ impl Client {
         Some(completion)
     }
 
-    /// The next completion, waiting for it at most `timeout` (`None`: as long as it takes).
-    /// `None` on timeout.
+    /// The next completion; waits for it at most `timeout` (`None`: without limit). `None` on timeout.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<VolumeCompletion> {
         let until = timeout.map(|timeout| {
@@ -111,21 +109,20 @@ impl Client {
         }
     }
 
-    /// How many requests are in flight or complete and not yet taken.
+    /// Requests in flight, plus complete ones that have not been taken.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.core.in_flight()
     }
 
-    /// For event loops: announces that the caller will sleep on [`event`](Self::event). If this is
-    /// false, completions are there already and it must not sleep. The event fires once.
+    /// For event loops: announces that the caller is about to sleep on [`event`](Self::event). If it returns
+    /// false, the caller must not sleep, because completions are queued. The event fires once.
     #[must_use]
     pub fn arm(&self) -> bool {
         self.core.arm()
     }
 
-    /// The event that is signalled when completions come after [`arm`](Self::arm); drain it on
-    /// waking.
+    /// Signalled when completions arrive after [`arm`](Self::arm). The caller has to drain it on waking.
     #[must_use]
     pub fn event(&self) -> &EventFd {
         self.core.bell().event()

@@ -1,10 +1,9 @@
-//! From a volume request to disk requests.
+//! Division of a volume request into disk requests.
 //!
-//! A request begins ([`start`]) when no barrier of its volume is in its way
-//! ([`VolumeCore::enter`]) and the requests that it named as coming before it are complete. It takes
-//! its place at the gate when it is submitted, so that a barrier that comes later waits for it while
-//! it waits for others. A part of a write that meets another first write of its chunk, or an extent
-//! about to change place, is parked and begins later ([`retry`]).
+//! A request begins ([`start`]) when no barrier of its volume precedes it ([`VolumeCore::enter`]) and the
+//! requests that it has to wait for are complete. It is counted at the gate when it is submitted, so a later
+//! barrier waits for it even while it waits for others. A part of a write that meets another first write of
+//! its chunk, or an extent about to be switched by a move, is parked and begins later ([`retry`]).
 
 use std::sync::Arc;
 
@@ -15,25 +14,25 @@ use volume::extent::Extent;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
-use super::after::{FORERUNNER, begun, is_doomed, note_ids};
+use super::after::{PREDECESSOR_FAILED, handed_over, keep_ids, must_fail};
 use super::rounds;
 use crate::buffer::{BufferError, Memory, Segments};
 use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::state::charge::Charge;
-use crate::state::disk::feeder::Feed;
-use crate::state::follow::Ready;
-use crate::state::op::{Active, Hold, Op, Part};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Hold, Op, Part};
+use crate::state::predecessors::ReadyRequests;
 use crate::state::request::{IoFailure, VolumeOp};
-use crate::state::volume::{Parked, VolumeCore};
+use crate::state::volume::{Parked, VolumeCore, WriteContent};
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
 };
 
 /// Begins an op.
-pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
-    let mut planned = Ready::new();
+pub(crate) fn start(op: &Arc<Op>, mode: SubmitMode) {
+    let mut planned = ReadyRequests::new();
     let mut parked = Vec::new();
     let (volume, flush, generation, follows) = {
         let mut state = op.state.lock();
@@ -48,10 +47,10 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
         let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
         let volume = Arc::clone(&active.volume);
         active.outstanding = (planned.len() + parked.len()) as u32;
-        let follows = active.follow.is_some();
-        if let Some(follow) = &mut active.follow {
+        let follows = active.predecessors.is_some();
+        if let Some(predecessors) = &mut active.predecessors {
             active.outstanding += 1;
-            follow.withhold(&mut planned);
+            predecessors.withhold(&mut planned);
         }
         if active.outstanding == 0 && !flush {
             op.transfers_done(&mut state);
@@ -66,25 +65,25 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
     }
     let mut ids: SmallVec<[_; 2]> = SmallVec::new();
     for (disk, io) in planned.drain(..) {
-        ids.push(op.client.io.disks[disk].feeder.feed(io, feed));
+        ids.push(op.client.io.disks[disk].feeder.submit(io, mode));
     }
     if op.client.keeps_ids() {
-        note_ids(op, generation, &ids);
+        keep_ids(op, generation, &ids);
     }
     if follows {
-        begun(op, feed);
+        handed_over(op, mode);
     }
 }
 
-/// Tries what is parked at a volume again. Called by the worker.
+/// Retries the parked spans of a volume. Called by the worker.
 pub(crate) fn retry(volume: &Arc<VolumeCore>) {
     for parked in volume.take_parked() {
         let op = Arc::clone(&parked.op);
-        let mut planned = Ready::new();
+        let mut planned = ReadyRequests::new();
         {
             let mut state = op.state.lock();
             let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
-                volume.unparked();
+                volume.forget_parked();
                 continue;
             };
             let mut again = Vec::new();
@@ -94,20 +93,22 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
                 planned: &mut planned,
                 parked: &mut again,
             };
-            plan.span(parked.span, parked.zeros, false);
+            plan.span(parked.span, parked.content, false);
             if let Some(parked) = again.pop() {
                 volume.park_again(parked);
                 continue;
             }
-            volume.unparked();
+            volume.forget_parked();
             if planned.is_empty() {
                 op.unit_done(&mut state);
-            } else if let Some(follow) = &mut active.follow {
-                follow.withhold(&mut planned);
+            } else if let Some(predecessors) = &mut active.predecessors {
+                predecessors.withhold(&mut planned);
             }
         }
         for (disk, io) in planned.drain(..) {
-            op.client.io.disks[disk].feeder.feed(io, Feed::Worker);
+            op.client.io.disks[disk]
+                .feeder
+                .submit(io, SubmitMode::NonBlocking);
         }
     }
 }
@@ -115,14 +116,14 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
 /// The division of an op into disk requests.
 struct Plan<'a> {
     op: &'a Arc<Op>,
-    active: &'a mut Active,
-    planned: &'a mut Ready,
+    active: &'a mut ActiveRequest,
+    planned: &'a mut ReadyRequests,
     parked: &'a mut Vec<Parked>,
 }
 
-/// A request that reads from an extent, and may go on behind a hole.
+/// A read of an extent that may be extended over a hole.
 struct OpenRead {
-    /// Of those of the op.
+    /// Index of the extent within the op's range.
     extent: usize,
     lane: usize,
     part: Part,
@@ -130,8 +131,13 @@ struct OpenRead {
 }
 
 impl OpenRead {
-    /// Reads on, up to `end`, of which the last sectors are for `memory`.
-    fn go_on(&mut self, shared: &Memory, end: Sector, memory: Segments) -> Result<(), BufferError> {
+    /// Extends the read to `end`; the last sectors go to `memory`, the hole before them to the sink.
+    fn extend_to(
+        &mut self,
+        shared: &Memory,
+        end: Sector,
+        memory: Segments,
+    ) -> Result<(), BufferError> {
         let bytes = (end - self.part.start).bytes().0 as usize;
         let hole = bytes - self.memory.size() - memory.size();
         self.memory.push_filler(shared, hole)?;
@@ -142,13 +148,13 @@ impl OpenRead {
 }
 
 impl Plan<'_> {
-    /// All of the op.
+    /// Plans the whole op.
     fn whole(&mut self) {
         if self.active.failure.is_some() {
             return;
         }
-        if is_doomed(self.op, self.active.kind) {
-            return self.failed(FORERUNNER);
+        if must_fail(self.op, self.active.kind) {
+            return self.failed(PREDECESSOR_FAILED);
         }
         let map = self.active.volume.map();
         if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
@@ -161,10 +167,12 @@ impl Plan<'_> {
         match self.active.kind {
             VolumeOp::Flush => {}
             VolumeOp::Read => self.reads(&map, offset, len as usize),
-            VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
-            VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
-            // What reaches the end is rounded up to a whole chunk, which a map that has grown meanwhile has
-            // more in.
+            VolumeOp::Write { .. } => self.spans(&map, offset, len, WriteContent::Data),
+            VolumeOp::WriteZeroes { no_hole: true, .. } => {
+                self.spans(&map, offset, len, WriteContent::Zeros)
+            }
+            // Uses the current map: a discard to the end of the volume includes its last, partial chunk,
+            // which contains more data if the volume has grown.
             VolumeOp::Discard => {
                 let discarded = self.active.volume.with_map(|map| map.discard(offset, len));
                 if discarded.is_err() {
@@ -175,7 +183,12 @@ impl Plan<'_> {
                 match self.active.volume.with_map(|map| map.zero(offset, len)) {
                     Ok(left) => {
                         for range in left {
-                            self.spans(&map, range.start, range.end - range.start, true);
+                            self.spans(
+                                &map,
+                                range.start,
+                                range.end - range.start,
+                                WriteContent::Zeros,
+                            );
                         }
                     }
                     Err(_) => self.failed(CUT),
@@ -188,8 +201,8 @@ impl Plan<'_> {
         self.active.failure.get_or_insert(failure);
     }
 
-    /// A stream has reserved one request for each extent of a block, so it reads through the holes between the written
-    /// parts and throws away what the disk has there.
+    /// A stream has one reserved request per extent of a block. So its reads extend over the holes between
+    /// written parts, and the data of the holes is discarded.
     fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
         let Ok(pieces) = map.reads(offset, len) else {
             return self.failed(CUT);
@@ -219,7 +232,7 @@ impl Plan<'_> {
             };
             if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
                 let shared = &self.op.client.io.memory;
-                if let Err(error) = before.go_on(shared, start + count, memory) {
+                if let Err(error) = before.extend_to(shared, start + count, memory) {
                     return self.failed(memory_failure(error));
                 }
                 continue;
@@ -246,35 +259,35 @@ impl Plan<'_> {
         }
     }
 
-    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, zeros: bool) {
+    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, content: WriteContent) {
         let Ok(spans) = map.writes(offset, len as usize) else {
             return self.failed(CUT);
         };
         for span in spans {
             let whole = span.buffer == (0..len as usize);
-            self.span(span, zeros, whole);
+            self.span(span, content, whole);
         }
     }
 
-    fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
-        if is_doomed(self.op, self.active.kind) {
-            return self.failed(FORERUNNER);
+    fn span(&mut self, span: WriteSpan, content: WriteContent, whole: bool) {
+        if must_fail(self.op, self.active.kind) {
+            return self.failed(PREDECESSOR_FAILED);
         }
         match span.begin() {
-            Ok(piece) => self.write(piece, zeros, whole),
+            Ok(piece) => self.write(piece, content, whole),
             Err(Refused::Busy) => self.parked.push(Parked {
                 op: Arc::clone(self.op),
                 span,
-                zeros,
+                content,
             }),
             Err(Refused::Gone) => self.failed(CUT),
         }
     }
 
-    fn write(&mut self, piece: WritePiece, zeros: bool, whole: bool) {
+    fn write(&mut self, piece: WritePiece, content: WriteContent, whole: bool) {
         let padded = !piece.lead.is_zero() || !piece.tail.is_zero();
         let bytes = piece.count.bytes().0 as usize;
-        let memory = if zeros {
+        let memory = if content == WriteContent::Zeros {
             let mut memory = Segments::empty(Direction::Write);
             match memory.push_filler(&self.op.client.io.memory, bytes) {
                 Ok(()) => memory,
@@ -305,7 +318,7 @@ impl Plan<'_> {
         self.part(part, lane, Direction::Write, memory);
     }
 
-    /// `data` between the zeros that fill up the chunks it is the first to be written to.
+    /// `data` surrounded by the zeros that fill up its chunks on their first write.
     fn padded(&self, data: Segments, piece: &WritePiece) -> Result<Segments, BufferError> {
         let shared = &self.op.client.io.memory;
         let mut memory = Segments::empty(Direction::Write);
@@ -315,7 +328,7 @@ impl Plan<'_> {
         Ok(memory)
     }
 
-    /// The memory of a part of the op; all of it is handed on as it is.
+    /// The memory of a part of the op; the whole memory is passed on without slicing.
     fn memory(&mut self, range: std::ops::Range<usize>, whole: bool) -> Option<Segments> {
         if whole && let Some(data) = self.active.data.take() {
             return Some(data);
@@ -333,7 +346,7 @@ impl Plan<'_> {
         }
     }
 
-    /// A request to a disk, in this lane of a stream ([`crate::stream::needs`]).
+    /// Adds a request to a disk, in this lane of a stream ([`crate::stream::needs`]).
     fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
         let disks = &self.op.client.io.disks;
         let active = &mut *self.active;
@@ -343,7 +356,7 @@ impl Plan<'_> {
             });
         };
         let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);
-        // The client may use it: that was looked at when the request came.
+        // The account was checked when the request was submitted.
         let account = memory.account();
         let account = account.unwrap_or(self.op.client.account.id());
         let io = Io {
@@ -353,9 +366,9 @@ impl Plan<'_> {
             count: part.count,
             class,
             order: active
-                .follow
+                .predecessors
                 .as_ref()
-                .map_or_else(Order::default, |follow| follow.order(part.disk)),
+                .map_or_else(Order::default, |found| found.order(part.disk)),
             durable: disks[part.disk].issues_durable(direction),
             segments: memory,
             target: Target::new(sink, active.parts.len() as u64),

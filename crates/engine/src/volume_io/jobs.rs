@@ -1,21 +1,21 @@
-//! What the pool's worker does for each of its jobs.
+//! The jobs of the pool's worker.
 
-use crate::state::disk::feeder::Feed;
+use crate::state::disk::feeder::SubmitMode;
 use crate::state::pool::committer::Committer;
 use crate::state::pool::keeper::Keeper;
 use crate::state::worker::Job;
 use crate::volume_io::{after, issue, rounds};
 
-/// Does a job. It never sleeps on a disk.
+/// Performs a job. Never sleeps on a disk.
 pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
     match job {
         Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
-        Job::Ready(op) => issue::start(&op, Feed::Worker),
-        Job::Followed(op) => after::followed(&op, Feed::Worker),
+        Job::Ready(op) => issue::start(&op, SubmitMode::NonBlocking),
+        Job::Followed(op) => after::predecessors_done(&op, SubmitMode::NonBlocking),
         Job::Gate(volume) => {
             while let Some(op) = volume.next_held() {
-                if op.waited() {
-                    issue::start(&op, Feed::Worker);
+                if op.wait_ended() {
+                    issue::start(&op, SubmitMode::NonBlocking);
                 }
             }
         }
@@ -23,7 +23,7 @@ pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
         Job::Join(op) => rounds::join(&op),
         Job::Synced(round) => rounds::synced(round, committer),
         Job::Idle(stream) => keeper.idle(stream),
-        // Whoever asked waits for it.
+        // The caller of `fence` waits on the other end.
         Job::Fence(asked) => asked.send(()).unwrap_or_default(),
     }
 }

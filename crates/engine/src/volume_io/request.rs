@@ -1,4 +1,4 @@
-//! What a client asks of a volume, and why it is not taken.
+//! Requests to a volume, and reasons for refusing them.
 
 use sched::request::Urgency;
 use sched::units::Bytes;
@@ -8,8 +8,8 @@ use crate::state::request::{Tag, VolumeOp};
 use crate::stream::Stream;
 use crate::volume_io::volume::Volume;
 
-/// The largest transfer of one request. Longer ones are the caller's to divide: an in-flight request
-/// holds its buffers until all of it is done.
+/// The largest transfer of one request. Callers have to divide longer ones, because a request holds its buffers
+/// until all of it is done.
 pub const REQUEST_BYTES_MAX: Bytes = Bytes::from_mib(64);
 
 /// The most earlier requests that one request can name in [`VolumeRequest::after`].
@@ -20,32 +20,32 @@ pub const AFTER_MAX: usize = 8;
 pub struct VolumeRequest<'a> {
     /// The volume.
     pub volume: &'a Volume,
-    /// What to do.
+    /// The operation.
     pub op: VolumeOp,
-    /// Where in the volume; a multiple of 512.
+    /// Offset in the volume; a multiple of 512.
     pub offset: Bytes,
-    /// How much; a multiple of 512, and for a transfer the size of `data`. Zero for a flush.
+    /// Length; a multiple of 512, and for a transfer the size of `data`. Zero for a flush.
     pub len: Bytes,
-    /// The memory, pinned until the request is complete; of the submitting client's account, and
-    /// going the way of the operation. `None` for operations without data.
+    /// The memory, pinned until the request is complete. It must belong to the submitting client and have the
+    /// direction of the operation. `None` for operations without data.
     pub data: Option<Segments>,
-    /// Whether somebody waits for it. Durable writes and flushes are always [`Urgency::Sync`].
+    /// [`Urgency::Sync`] if a thread waits for it. Durable writes and flushes are always `Sync`.
     pub urgency: Urgency,
-    /// Earlier requests of this client to the same volume that must be complete before this one
-    /// starts, at most [`AFTER_MAX`]. Ones that are complete already are no matter.
+    /// Earlier requests of this client to the same volume that must complete before this one starts, at most
+    /// [`AFTER_MAX`]. Completed ones are ignored.
     pub after: &'a [Tag],
-    /// Everything submitted to the volume before this request completes first, and nothing that is
-    /// submitted after it starts before it is complete.
+    /// A barrier: all requests submitted to the volume before complete first, and all submitted later start
+    /// after its completion.
     pub barrier: bool,
-    /// The reservation on whose account it is; `None` is best effort.
+    /// The stream whose reservation it uses; `None` is best effort.
     pub stream: Option<&'a Stream>,
-    /// The caller's; comes back with the completion.
+    /// A value for the caller, returned with the completion.
     pub user_data: u64,
 }
 
 impl<'a> VolumeRequest<'a> {
-    /// A read or write that somebody waits for, without order to keep and without reservation. The
-    /// length is that of the memory.
+    /// A read or write that a thread waits for, without order and reservation. Its length is that of the
+    /// memory.
     #[must_use]
     pub fn transfer(volume: &'a Volume, op: VolumeOp, offset: Bytes, data: Segments) -> Self {
         let len = Bytes(data.size() as u64);
@@ -55,7 +55,7 @@ impl<'a> VolumeRequest<'a> {
         }
     }
 
-    /// A flush (of no length), discard or write-zeroes that somebody waits for.
+    /// A flush (of length zero), discard or write-zeroes that a thread waits for.
     #[must_use]
     pub fn command(volume: &'a Volume, op: VolumeOp, offset: Bytes, len: Bytes) -> Self {
         Self {
@@ -72,21 +72,21 @@ impl<'a> VolumeRequest<'a> {
         }
     }
 
-    /// The same with the caller's number.
+    /// Sets the caller's value.
     #[must_use]
     pub fn user_data(mut self, user_data: u64) -> Self {
         self.user_data = user_data;
         self
     }
 
-    /// The same on the account of `stream`.
+    /// Makes it use the reservation of `stream`.
     #[must_use]
     pub fn on(mut self, stream: &'a Stream) -> Self {
         self.stream = Some(stream);
         self
     }
 
-    /// The same with nobody waiting for it.
+    /// Makes it one that no thread waits for.
     #[must_use]
     pub fn asynchronous(mut self) -> Self {
         self.urgency = Urgency::Async;
@@ -94,7 +94,7 @@ impl<'a> VolumeRequest<'a> {
     }
 }
 
-/// Why a request was not taken.
+/// The reason why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SubmitError {
     /// Part of the range lies past the end.
@@ -106,23 +106,22 @@ pub enum SubmitError {
         volume: String,
         /// The volume's size in bytes.
         size: u64,
-        /// The offset asked for, in bytes.
+        /// The requested offset in bytes.
         offset: u64,
-        /// The length asked for, in bytes.
+        /// The requested length in bytes.
         len: u64,
     },
     /// Not whole sectors.
     #[error("{what} is {bytes} B; it must be a multiple of {}", Bytes(*.alignment))]
     Misaligned {
-        /// Which of the numbers.
+        /// The parameter.
         what: &'static str,
         /// Its value in bytes.
         bytes: u64,
-        /// What it must be a multiple of, in bytes.
+        /// The required alignment in bytes.
         alignment: u64,
     },
-    /// The memory is not of the request's length, is missing, or came with an operation that takes
-    /// none.
+    /// The memory does not have the request's length, is missing, or came with an operation that takes none.
     #[error("the request is for {len} B, its memory has {memory} B")]
     LengthMismatch {
         /// The size of the memory in bytes.
@@ -133,16 +132,16 @@ pub enum SubmitError {
     /// The memory was pinned for a transfer in the other direction.
     #[error("the memory was pinned for the other direction")]
     WrongDirection,
-    /// A transfer longer than a request may be.
+    /// A transfer longer than [`REQUEST_BYTES_MAX`].
     #[error("the request is for {}; the most is {REQUEST_BYTES_MAX}", Bytes(*.bytes))]
     TooLarge {
         /// The request's length in bytes.
         bytes: u64,
     },
     /// Nothing to transfer.
-    #[error("the request is for nothing")]
+    #[error("the request is empty")]
     Empty,
-    /// A buffer that belongs to somebody else.
+    /// A buffer that belongs to another client.
     #[error(
         "a buffer belongs to another client; I/O is done only with the submitting client's own buffers"
     )]
@@ -153,23 +152,23 @@ pub enum SubmitError {
         /// The volume's name.
         volume: String,
     },
-    /// The stream reads and the request writes, or the other way round, or it is of another volume.
+    /// The stream has another direction or volume, or the range is not within one of its blocks.
     #[error("stream {stream:?} is reserved to {reserved}; this request is {asked}")]
     NotOfStream {
         /// The stream's name.
         stream: String,
-        /// What it is reserved for.
+        /// Description of the reservation.
         reserved: String,
-        /// What was asked.
+        /// Description of the request.
         asked: String,
     },
-    /// More names in `after` than [`AFTER_MAX`].
+    /// More entries in `after` than [`AFTER_MAX`].
     #[error("{given} earlier requests are named; the most is {AFTER_MAX}")]
     TooManyAfter {
-        /// How many were named.
+        /// The number of entries.
         given: usize,
     },
-    /// The client has as many requests in flight as it may.
+    /// The client's limit of requests in flight is reached.
     #[error(
         "the client has {limit} requests in flight, the most it may have; poll for completions first"
     )]
@@ -177,13 +176,13 @@ pub enum SubmitError {
         /// The limit.
         limit: usize,
     },
-    /// The host could not make data of the volume durable: what was acknowledged may not be all there any more,
-    /// and writing on would hide that.
+    /// The host could not make data of the volume durable. Acknowledged data may be lost, and further writes
+    /// would hide that.
     #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
         /// The volume's name.
         volume: String,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
     /// The pool is closed.

@@ -1,12 +1,15 @@
-//! Making what was answered durable: flushes and forced writes, many in one round.
+//! Flushes and forced writes, many in one round.
 //!
-//! A volume has at most one round under way. It serves every op that waited when it began; those
-//! that come later wait for the next. A round (1) takes the mark of the volume's changed bits and
-//! places, (2) has the host make durable the data on disks that are in the host's care, each on the
-//! thread of its own that such a disk has, and (3) has the committer append what changed up to the
-//! mark to the metadata log, together with the rounds of other volumes that wait there. Steps with
-//! nothing to do are left out: on disks whose writes are durable, a flush of rewritten data costs no
-//! I/O at all.
+//! A volume has at most one round under way. It serves every op that waited when it began; later ones wait
+//! for the next round. The steps of a round:
+//!
+//! 1. Take the mark of the volume's changed bits and places.
+//! 2. Sync the disks in the host's care that hold unsynced data of the volume, each on its own sync thread.
+//! 3. Have the committer append the changes up to the mark to the metadata log, together with the rounds of
+//!    other volumes that wait there.
+//!
+//! Steps with nothing to do are skipped: on disks whose writes are durable, a flush of rewritten data costs
+//! no I/O.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
@@ -22,7 +25,7 @@ use crate::state::round::Round;
 use crate::state::volume::VolumeCore;
 use crate::state::worker::Worker;
 
-/// Lets an op, a flush or a forced write whose transfers are done, take part in the next round.
+/// Adds an op to the next round: a flush, or a forced write whose transfers are done.
 pub(crate) fn join(op: &Arc<Op>) {
     let volume = {
         let state = op.state.lock();
@@ -43,7 +46,7 @@ pub(crate) fn join(op: &Arc<Op>) {
     }
 }
 
-/// Begins a round for all that wait, or notes that there is none under way.
+/// Begins a round for all waiting ops; without any, records that no round is under way.
 fn begin(io: &Arc<IoCore>, worker: &Arc<Worker>, volume: &Arc<VolumeCore>) {
     let ops = {
         let mut rounds = volume.rounds.lock();
@@ -63,7 +66,7 @@ fn begin(io: &Arc<IoCore>, worker: &Arc<Worker>, volume: &Arc<VolumeCore>) {
         ops: Mutex::new(ops),
         mark,
         began: clock::now(),
-        // One for the loop below, so that the round goes on once, after it.
+        // One extra for the loop below, so that the round proceeds only once and after it.
         pending: AtomicUsize::new(disks.len() + 1),
         unsynced: Mutex::new(disks.clone()),
         failure: Mutex::new(volume.poison_failure()),
@@ -74,7 +77,7 @@ fn begin(io: &Arc<IoCore>, worker: &Arc<Worker>, volume: &Arc<VolumeCore>) {
         io.disks[disk].sync(Box::new(move |result| {
             round.unsynced.lock().retain(|other| *other != disk);
             if result.is_err() {
-                // Not asked to the end: the next round asks again.
+                // The sync did not succeed, so the next round has to request it again.
                 round.volume.set_unsynced(disk);
             }
             round.disk_done(result);
@@ -98,7 +101,7 @@ pub(crate) fn end(round: &Round, result: Result<(), IoFailure>) {
     begin(&round.io, &round.worker, &round.volume);
 }
 
-/// The data of the round is where it should be: goes on with the metadata.
+/// The syncs of the round have ended: proceeds with the metadata.
 pub(crate) fn synced(round: Arc<Round>, committer: &Committer) {
     let failure = round.failure.lock().take();
     match failure {

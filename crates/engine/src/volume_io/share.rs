@@ -1,4 +1,4 @@
-//! Disk time that best-effort clients have reserved.
+//! Reserved disk time of best-effort clients.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use sched::units::Nanos;
 use crate::clock;
 use crate::state::pool::core::PoolCore;
 
-/// A best-effort reservation: on every disk of the pool, `slice` of disk time in each `period`. Its
-/// clients are served earlier in slack when that harms nobody.
+/// A best-effort reservation: `slice` of disk time in each `period`, on every disk of the pool. Its clients are
+/// also served in slack, earlier than guaranteed, where that harms no deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BestEffortReservation {
     /// Disk time in each period.
@@ -18,8 +18,8 @@ pub struct BestEffortReservation {
     pub period: Nanos,
 }
 
-/// Disk time that has been reserved for best effort. All clients that are opened with it share it; it is
-/// given back when they and whoever asked for it have dropped it.
+/// Disk time reserved for best effort. All clients opened with it share it. It is released when all clients and
+/// the requester have dropped it.
 pub struct ReservedShare {
     pub(crate) pool: Arc<PoolCore>,
     /// Its entry in the admission books.

@@ -1,4 +1,4 @@
-//! Open reservations.
+//! Open streams.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::state::pool::core::PoolCore;
 use crate::state::stream::core::{Span, StreamCore};
 use crate::status::streams::{self, StreamStatus};
 
-/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back soon
-/// after, and does not wait for that.
+/// An open stream: guaranteed bandwidth, with buffers of its own. Dropping it releases the reservation soon,
+/// without waiting for that.
 pub struct Stream {
     core: Arc<StreamCore>,
     client: Client,
@@ -43,93 +43,91 @@ impl Stream {
         &self.volume
     }
 
-    /// Bytes from the beginning of the recording that is made through it, or was made last, that survive a
-    /// power cut.
+    /// Durable bytes, from the beginning, of the recording that is made through it, or was made last.
     #[must_use]
     pub fn durable_bytes(&self) -> u64 {
         self.core.durable_bytes()
     }
 
     pub(crate) fn set_durable(&self, bytes: u64) {
-        self.core.evidence.durable_bytes.store(bytes, Relaxed);
+        self.core.stats.durable_bytes.store(bytes, Relaxed);
     }
 
-    /// The client that holds its buffers (two for every disk it touches) and through which
-    /// its blocks are submitted.
+    /// The client that holds its buffers (two for every disk that it touches) and submits its blocks.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The range it is reserved for, in bytes of the volume.
+    /// The reserved range, in bytes of the volume.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.core.range()
     }
 
-    /// The present size of a block.
+    /// The current block size.
     #[must_use]
     pub fn block(&self) -> Bytes {
         self.core.block()
     }
 
-    /// The size of a buffer, which is that of a block as it was reserved at first.
+    /// The buffer size, which is the block size at admission.
     #[must_use]
     pub fn buffer(&self) -> Bytes {
         self.core.buffer
     }
 
-    /// The present rate.
+    /// The current rate.
     #[must_use]
     pub fn rate(&self) -> BytesPerSecond {
         self.core.rate()
     }
 
-    /// How many disks its range lies on.
+    /// Number of disks that its range lies on.
     #[must_use]
     pub fn disk_count(&self) -> usize {
         self.core.disk_count()
     }
 
-    /// Whether it reads or writes.
+    /// Its direction.
     #[must_use]
     pub fn op(&self) -> Op {
         self.core.op
     }
 
-    /// The longest period of its tasks: within it every block that is asked for in time is done.
+    /// The longest period of its tasks. A block submitted in time completes within it.
     #[must_use]
     pub fn longest_period(&self) -> Nanos {
         self.core.longest_period()
     }
 
-    /// From when to when it holds; `None` is from its reservation until it is closed.
+    /// The time of the reservation; `None` is from its admission until it is closed.
     #[must_use]
     pub fn span(&self) -> Option<Span> {
         self.core.span
     }
 
-    /// Whether its first block follows its last.
+    /// True if its first block follows its last.
     #[must_use]
     pub fn wraps(&self) -> bool {
         self.core.wraps
     }
 
-    /// What happened to its blocks so far.
+    /// Statistics of its blocks so far.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
         streams::stream(&self.pool.io, &self.core)
     }
 
-    /// Ends the reservation: waits for its blocks in flight, and says what happened to it. Its share
-    /// of the disks is free from the last deadline on.
+    /// Ends the reservation: waits for blocks in flight, and returns the statistics. Its share of the disks
+    /// is free from the last deadline on.
     pub fn close(self) -> StreamStatus {
         self.give_back();
         streams::stream(&self.pool.io, &self.core)
     }
 
-    /// Does the same without taking the stream, which takes no more blocks then. The pool's own threads must not call it: they do
-    /// the work that it waits for.
+    /// As [`close`](Self::close), without consuming the stream, which then accepts no more blocks. The pool's
+    /// own threads must not call it, because it waits for their work.
     pub fn give_back(&self) {
         self.pool.keeper.begin_close(&self.core);
         self.core.wait_left();
@@ -151,7 +149,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Puts a stream together.
+/// Assembles a stream.
 pub(crate) fn stream(
     pool: Arc<PoolCore>,
     core: Arc<StreamCore>,

@@ -1,4 +1,4 @@
-//! Taking a request: everything that can be wrong with it is found here, before anything happens.
+//! Submission of requests: all checks are made here, before anything happens.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,52 +13,52 @@ use super::{after, issue};
 use crate::clock;
 use crate::state::charge::Charge;
 use crate::state::client::ClientCore;
-use crate::state::disk::feeder::Feed;
-use crate::state::op::{Active, Op};
+use crate::state::disk::feeder::SubmitMode;
+use crate::state::op::{ActiveRequest, Op};
 use crate::state::request::{IoFailure, Tag, VolumeCompletion, VolumeOp};
 use crate::state::stream::core::{StreamCore, op_name};
 
-/// What a request is told that came while the pool was being closed.
+/// The failure of a request that arrives while the pool is being closed.
 const CLOSED: IoFailure = IoFailure::Cancelled {
     reason: "the pool is being closed",
 };
 
-/// What a block is told that waited for a change which took its place out of the stream's range.
+/// The failure of a block that waited for a change which excluded it from the stream's range.
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the range of its stream became shorter",
 };
 
-/// What one is told that is in several blocks by now.
+/// The failure of a block that waited for a change after which it spans several blocks.
 const DIVIDED: IoFailure = IoFailure::Cancelled {
     reason: "the blocks of its stream became shorter",
 };
 
-/// How a request comes in.
+/// The way a request is submitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     /// Its completion goes to the client's queue.
     Queue,
-    /// The same, and more come after it: the disks are told at the end of the batch.
+    /// As `Queue`, in a batch: the disks are woken at the end of the batch.
     Batch,
-    /// Its client sleeps until it is complete.
+    /// The caller sleeps until it is complete.
     Wait,
-    /// The same for the pool itself, which has been closed for everybody else.
+    /// As `Wait`, by the pool itself while it is being closed.
     Closing,
 }
 
 impl Client {
-    /// Starts a request. It is complete when its tag comes out of [`Client::poll`] or
-    /// [`Client::wait`], in any order. Blocks only while a disk's inbox is full.
+    /// Starts a request. Its tag comes out of [`Client::poll`] or [`Client::wait`] when it is complete, in
+    /// any order. Blocks only while a disk's inbox is full.
     ///
     /// # Errors
-    /// When the request makes no sense or may not be served; its pins are gone.
+    /// When the request is invalid or must not be served; its memory is released.
     pub fn submit(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
         submit(self.core(), request, Entry::Queue).map(|(_, tag)| tag)
     }
 
-    /// As [`submit`](Self::submit), for several requests in a row: the disks may see it only when
-    /// the batch ends with [`submit_end`](Self::submit_end), which must follow before the caller
-    /// sleeps. It saves waking the disks' threads for each.
+    /// As [`submit`](Self::submit), for several requests in a row. The disks may see them only at the end of
+    /// the batch, [`submit_end`](Self::submit_end), which the caller must call before it sleeps. This saves
+    /// wake-ups of the disks' threads.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -73,16 +73,16 @@ impl Client {
         }
     }
 
-    /// Does one request and waits for it. It does not appear in [`Client::poll`].
+    /// Performs one request and waits for it. It does not appear in [`Client::poll`].
     ///
     /// # Errors
-    /// What submitting can fail with; the request's own result is in the completion.
+    /// When the request is refused; the request's own result is in the completion.
     pub fn execute(&self, request: VolumeRequest<'_>) -> Result<VolumeCompletion, SubmitError> {
         let (op, _) = submit(self.core(), request, Entry::Wait)?;
         Ok(self.await_op(&op))
     }
 
-    /// The same for the pool itself, when it takes no more requests.
+    /// As [`execute`](Self::execute), for the pool itself while it is being closed.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// Starts a request, or says what is wrong with it.
+/// Checks and starts a request.
 fn submit(
     client: &Arc<ClientCore>,
     mut request: VolumeRequest<'_>,
@@ -121,24 +121,24 @@ fn submit(
         state.active = Some(active);
         op.tag(state.generation)
     };
-    // One for this function, so that it does not start before all its predecessors are known, and
-    // one for the gate, which it takes its place at now: a barrier that comes later waits for it
-    // even while it waits for others.
+    // One count for this function, so that the op does not start before all its predecessors are known; and
+    // one for the gate, where it is counted from here on: a later barrier waits for it even while it waits
+    // for others.
     op.waits.store(2, Ordering::Release);
     op.is_after_failed.store(false, Ordering::Release);
     let volume = request.volume.core();
     if !request.after.is_empty() {
-        let follow = after::follow(client, &op, &request);
+        let predecessors = after::find_predecessors(client, &op, &request);
         op.state
             .lock()
             .active
             .as_mut()
             .expect("it was just put there")
-            .follow = follow;
+            .predecessors = predecessors;
     }
     let mut may_start = volume.enter(&op, request.barrier, &client.worker);
     if client.io.is_closed() && entry != Entry::Closing {
-        // The pool was closed since the check, and whoever closes it may have looked at the gate before.
+        // The pool was closed after the check, and its closing thread may have looked at the gate before.
         may_start = may_start || volume.withdraw(&op);
         if may_start {
             let mut state = op.state.lock();
@@ -147,20 +147,20 @@ fn submit(
         }
     }
     if may_start {
-        op.waited();
+        op.wait_ended();
     }
-    if op.waited() {
-        let feed = match entry {
-            Entry::Batch => Feed::Batch,
-            _ => Feed::Caller,
+    if op.wait_ended() {
+        let mode = match entry {
+            Entry::Batch => SubmitMode::Batch,
+            _ => SubmitMode::Blocking,
         };
-        issue::start(&op, feed);
+        issue::start(&op, mode);
     }
     Ok((op, tag))
 }
 
-/// What an op does for a request, whose memory it takes.
-fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> Active {
+/// The active state of an op for a request, whose memory it takes.
+fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> ActiveRequest {
     let mut failure = None;
     let charge = match request.stream {
         Some(stream) => {
@@ -181,7 +181,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
             | VolumeOp::Write { durable: true }
             | VolumeOp::WriteZeroes { durable: true, .. }
     );
-    Active {
+    ActiveRequest {
         volume: Arc::clone(request.volume.core()),
         kind: request.op,
         offset: request.offset.0,
@@ -196,7 +196,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
         outstanding: 0,
         parts: SmallVec::new(),
         dependents: Vec::new(),
-        follow: None,
+        predecessors: None,
         handed_over: false,
         failure,
         user_data: request.user_data,
@@ -243,10 +243,10 @@ fn check(
     }
 }
 
-/// Whether a request is one that `stream` has reserved: a block of it, or part of one.
+/// Checks that `stream` has reserved the request: a block of it, or part of one.
 ///
 /// # Errors
-/// How it differs.
+/// A description of the difference.
 fn check_stream(stream: &StreamCore, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
     let direction = match request.op {
         VolumeOp::Read => Some(Direction::Read),

@@ -8,20 +8,20 @@ use sched::units::Bytes;
 use crate::state::pool::io::IoCore;
 use crate::state::volume::VolumeCore;
 
-/// A volume in use. The volume cannot be deleted while one exists.
+/// An open volume. The volume cannot be deleted while one exists.
 pub struct Volume {
     core: Arc<VolumeCore>,
     io: Arc<IoCore>,
-    /// Its entry among the volume's users; none for the pool's own use.
+    /// Its entry among the volume's users; `None` for the pool's own use.
     key: Option<u64>,
 }
 
 /// Neighbouring chunks of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct BlockRun {
-    /// Where, in bytes of the volume.
+    /// The range, in bytes of the volume.
     pub bytes: Range<u64>,
-    /// Whether it was never written, or discarded, and reads as zeros.
+    /// True if it was never written, or discarded; it reads as zeros.
     pub hole: bool,
 }
 
@@ -36,7 +36,7 @@ impl Volume {
         })
     }
 
-    /// A handle of the pool's own, which keeps nobody from deleting the volume.
+    /// A handle for the pool itself, which does not prevent deletion.
     pub(crate) fn internal(io: &Arc<IoCore>, core: Arc<VolumeCore>) -> Self {
         Self {
             core,
@@ -59,27 +59,26 @@ impl Volume {
         &self.core.name
     }
 
-    /// Its present size.
+    /// Its current size.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.core.size()
     }
 
-    /// The size of a chunk, the unit in which holes are kept and discard works.
+    /// The size of a chunk, the unit of holes and discards.
     #[must_use]
     pub fn chunk(&self) -> Bytes {
         self.core.map().geometry().chunk_bytes()
     }
 
-    /// What offsets and lengths of requests must be multiples of: 512, or more where a disk of the
-    /// pool has larger blocks.
+    /// The alignment of offsets and lengths of requests: 512, or more if a disk of the pool has larger blocks.
     #[must_use]
     pub fn alignment(&self) -> Bytes {
         self.io.alignment()
     }
 
-    /// What a write should begin and end at multiples of so that no drive of the pool has to read what
-    /// it writes part of: the largest physical sector, a multiple of the [alignment](Self::alignment).
+    /// The recommended alignment of writes, with which no drive of the pool has to read before it writes: the
+    /// largest physical sector, a multiple of the [alignment](Self::alignment).
     #[must_use]
     pub fn write_grain(&self) -> Bytes {
         let sectors = self
@@ -90,17 +89,16 @@ impl Volume {
         sectors.max().unwrap_or_default().max(self.alignment())
     }
 
-    /// Whether every disk of the pool, any of which may come to hold the volume, has completed a transfer
-    /// when it has taken it: as a file in memory does.
+    /// True if every disk of the pool completes a transfer while taking it, as a file in memory does. Any of
+    /// these disks may come to hold the volume.
     #[must_use]
     pub fn completes_at_once(&self) -> bool {
         let mut disks = self.io.disks.iter();
         disks.all(|disk| disk.feeder.completes_at_once())
     }
 
-    /// Which parts of a range hold data and which are holes, as runs in order; at most `limit`
-    /// runs, so that the last one may end before the range does. Empty for a range that is not
-    /// whole sectors of the volume.
+    /// Data and holes of a range, as runs in order; at most `limit` runs, so the last one may end before the
+    /// range does. Empty for a range that is not whole sectors of the volume.
     #[must_use]
     pub fn block_status(&self, range: Range<u64>, limit: usize) -> Vec<BlockRun> {
         let len = range.end.saturating_sub(range.start);
@@ -116,7 +114,7 @@ impl Volume {
             .collect()
     }
 
-    /// Why it takes no more writes, if it does not.
+    /// The reason why it accepts no more writes, if it does not.
     #[must_use]
     pub fn poisoned(&self) -> Option<String> {
         self.core.poisoned().map(|reason| reason.to_string())

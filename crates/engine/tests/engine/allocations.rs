@@ -1,4 +1,4 @@
-//! A disk's thread allocates nothing per request, and nothing for what it leaves to another.
+//! A disk's thread allocates nothing per request, including requests that it passes to another thread.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use engine::completion::CompletionQueue;
 use engine::disk::Disk;
 use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
 use engine::rt::ThreadParams;
-use engine::testing::Letters;
+use engine::testing::MailboxProbe;
 use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::profile::{DriveKind, DriveProfile};
@@ -26,7 +26,8 @@ const DEPTH: usize = 16;
 const STREAM: TaskId = TaskId(1);
 const SERVER: TaskId = TaskId(2);
 
-/// A stream, whose requests are early now and then due; a client with a reservation; everybody else.
+/// A stream, whose requests are sometimes early and sometimes due; a client with a reservation; plain best
+/// effort.
 const CLASSES: [Class; 4] = [
     Class::Stream(STREAM),
     Class::Reserved(SERVER, Urgency::Sync),
@@ -34,8 +35,8 @@ const CLASSES: [Class; 4] = [
     Class::BestEffort(Urgency::Async),
 ];
 
-/// What a disk's thread, and whoever submits, allocate for a thousand requests of these classes, and for the
-/// two thousand after.
+/// Allocations of a disk's thread and of the submitter, for a thousand requests of these classes and for the
+/// next two thousand.
 fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
     let path = folder.join("disk");
     File::create(&path).unwrap().set_len(8 << 20).unwrap();
@@ -76,7 +77,7 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
             Op::Read
         };
         let half = BLOCK / 2;
-        // Two pieces, so that vectored transfers are among them.
+        // Two pieces, so that some transfers are vectored.
         let mut segments = buffers[slot].segments(op, half..BLOCK).unwrap();
         segments.push(&buffers[slot], 0..half).unwrap();
         let io = Io {
@@ -90,7 +91,7 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
             segments,
             target: queue.target(slot as u64).unwrap(),
         };
-        // A disk that completes at once may be served here.
+        // A disk that completes at once may be served by this thread.
         count_here(true);
         let submitted = handle.submit(io);
         count_here(false);
@@ -117,8 +118,8 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
         run(2000);
         (once, counted() - before - once)
     };
-    // What grows to its size once is grown. On a host that is busy elsewhere that may take a while: what is allocated for
-    // each request is so each time.
+    // Structures that grow once have grown, though on a busy host that may take longer. Allocations per
+    // request would show in every measurement.
     run(2000);
     let measured = (0..4).map(|_| measure());
     let found = measured.reduce(|least, of| if least == (0, 0) { least } else { of });
@@ -130,7 +131,8 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
 fn a_disk_thread_allocates_nothing_per_request() {
     own_process(|| {
         for folder in folders::folders() {
-            // Best effort alone; a stream alone, so that its releases and deadlines are waited for; all.
+            // Best effort alone; a stream alone, so that the thread waits for releases and deadlines; all
+            // classes.
             for classes in [&CLASSES[2..3], &CLASSES[..1], &CLASSES[..]] {
                 let about = format!("{}: {classes:?}", folder.path().display());
                 assert_eq!(allocations(folder.path(), classes), (0, 0), "{about}");
@@ -140,9 +142,9 @@ fn a_disk_thread_allocates_nothing_per_request() {
 }
 
 #[test]
-fn a_letter_allocates_only_where_there_is_no_place_for_it() {
+fn mailbox_allocates_only_beyond_its_places() {
     own_process(|| {
-        let mailbox = Letters::new(3);
+        let mailbox = MailboxProbe::new(3);
         let allocations = |letters: u64| {
             let before = counted();
             count_here(true);

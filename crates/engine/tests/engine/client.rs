@@ -1,4 +1,4 @@
-//! What a client may ask, in which order it is done, and what goes wrong.
+//! Requests of clients: refusals, order, and failures.
 
 mod answers;
 mod failures;
@@ -11,7 +11,7 @@ use engine::pool::{Pool, Volume};
 use sched::units::Bytes;
 use testkit::disks::{MIB, volume_on_two};
 
-/// A volume with its first extent on disk 0 and its second on disk 1, all of it written.
+/// A volume with its first extent on disk 0 and its second on disk 1, both written.
 fn two_disks(pool: &Pool) -> Arc<Volume> {
     let volume = volume_on_two(pool, "v");
     let client = disks::client(pool);

@@ -1,6 +1,6 @@
-//! Between a socket and a disk the data lies in one place, and no instruction of ours touches it there: bytes
-//! copied per byte moved are none. Words in the middle of the buffers are watched by the processor itself; a copy
-//! into them or out of them, by whichever thread, is counted.
+//! Between a socket and a disk the data stays in one place, and no instruction of the process touches it:
+//! zero bytes are copied per byte moved. The processor's watchpoints watch words in the middle of the
+//! buffers, and count copies by any thread.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,10 +22,10 @@ use testkit::folders::folders;
 use testkit::skip::skipped;
 
 const BLOCK: usize = 65536;
-/// A stream's buffers on one disk, and as many for a request of two pieces.
+/// A stream's buffers on one disk; the request in pieces uses the same number.
 const BUFFERS: usize = 2;
 
-/// A pool on one file there.
+/// A pool on one file in `folder`.
 fn pool_in(folder: &Path) -> Arc<Pool> {
     let path = folder.join("disk");
     let file = std::fs::File::create(&path).unwrap();
@@ -48,12 +48,12 @@ fn pool_in(folder: &Path) -> Arc<Pool> {
     Pool::open(rig.memory.clone(), disk(), rig.options.clone()).unwrap()
 }
 
-/// Different in every word of every block.
+/// Data that differs in every word of every block.
 fn data() -> Vec<u8> {
     (0..MIB / 8).flat_map(u64::to_ne_bytes).collect()
 }
 
-/// The buffers that whoever asks the account next has.
+/// The buffers that the next user of the account will get.
 fn buffers(account: &Account) -> Vec<Buffer> {
     let buffer = |_| account.allocate_wait(BLOCK, None).unwrap();
     (0..BUFFERS).map(buffer).collect()
@@ -68,7 +68,7 @@ fn watch(buffers: &[Buffer]) -> std::io::Result<Watch> {
     Watch::new(&words)
 }
 
-/// Nothing has touched the buffers, and the data went through them.
+/// Asserts that nothing has touched the buffers, and that the data went through them.
 fn assert_untouched(watch: &Watch, buffers: &[Buffer], data: &[u8], what: &str) {
     assert_eq!(watch.touched(), 0, "{what}");
     for buffer in buffers {
@@ -121,7 +121,7 @@ fn play(stream: &Stream, data: &[u8]) {
     });
 }
 
-/// What is to be looked into before it is played lies where the disk put it as well.
+/// A read before a session leaves the data where the disk put it, too.
 fn read_before(stream: &Stream, data: &[u8]) {
     let client = stream.client();
     let watch = watch(&buffers(client.account())).unwrap();
@@ -134,7 +134,7 @@ fn read_before(stream: &Stream, data: &[u8]) {
     assert_untouched(&watch, &read, data, "reading before a session");
 }
 
-/// Both buffers together, the second before the first.
+/// Both buffers in one list, the second before the first.
 fn both(buffers: &[Buffer], op: Op) -> Segments {
     let mut segments = Segments::empty(op);
     for buffer in buffers.iter().rev() {
@@ -143,7 +143,7 @@ fn both(buffers: &[Buffer], op: Op) -> Segments {
     segments
 }
 
-/// What comes from one socket in pieces and goes to a disk in one request comes back so.
+/// Data received in pieces and written by one request is read and sent in the same way.
 fn transfer(pool: &Pool, volume: &Arc<Volume>, data: &[u8]) {
     let client = client(pool);
     let buffers = buffers(client.account());
@@ -163,7 +163,7 @@ fn transfer(pool: &Pool, volume: &Arc<Volume>, data: &[u8]) {
             count += received.receive(&near, count, &mut []).unwrap();
         }
         drop(received);
-        // On two extents that meet in the middle of a buffer.
+        // Two extents that meet in the middle of a buffer.
         let offset = Bytes(3 * MIB - BLOCK as u64 / 2);
         let execute = |op, memory| {
             let request = VolumeRequest::transfer(volume, op, offset, memory);
@@ -181,13 +181,13 @@ fn transfer(pool: &Pool, volume: &Arc<Volume>, data: &[u8]) {
 }
 
 #[test]
-fn data_between_a_socket_and_a_disk_is_copied_by_nobody() {
+fn data_between_a_socket_and_a_disk_is_never_copied() {
     own_process(|| {
         let data = data();
         for folder in folders() {
             let pool = pool_in(folder.path());
             if let Err(error) = watch(&buffers(client(&pool).account())) {
-                skipped(&format!("the host lets nobody watch memory: {error}"));
+                skipped(&format!("the host does not permit watchpoints: {error}"));
                 return;
             }
             let volume = volume(&pool, "v", 4 * MIB);

@@ -1,5 +1,5 @@
-//! An allocator that counts what the threads do that say so; a disk's thread says so when its disk is
-//! attached. A disk in memory may be served by whoever submits, who has to say so as well.
+//! An allocator that counts allocations of threads that ask for it. A disk's thread asks when its disk is
+//! attached. A disk in memory may be served by a submitter, which has to ask as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -21,7 +21,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is passed to the system's allocator unchanged.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -41,17 +41,17 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What has been counted so far.
+/// The number of allocations counted so far.
 pub(crate) fn counted() -> u64 {
     COUNTED.load(Ordering::Relaxed)
 }
 
-/// Whether what this thread allocates from now on is counted.
+/// Sets if this thread's allocations are counted.
 pub(crate) fn count_here(counts: bool) {
     COUNTS.set(counts);
 }
 
-/// A disk whose thread counts what it allocates.
+/// A disk whose thread counts its allocations.
 pub(crate) struct Counted(pub(crate) UringDisk);
 
 impl Disk for Counted {

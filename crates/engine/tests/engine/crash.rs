@@ -1,6 +1,6 @@
-//! The power is cut at random instants while clients write, flush and discard, the volume is reorganised, and
-//! others come and go: what was flushed is there, nothing that was never written, and of changes to volumes
-//! those that had been made.
+//! The power is cut at random times while clients write, flush and discard, the volume is reorganised, and
+//! other volumes are made and deleted. Afterwards flushed data is there, unwritten data is not, and completed
+//! changes of volumes are in effect.
 
 #![allow(
     clippy::print_stdout,
@@ -17,7 +17,7 @@ use testkit::disks;
 use engine::disk::Durability;
 use engine::pool::{CheckFinding, Placement, Pool, Volume};
 use engine::volume_io::{Client, ClientOptions, VolumeOp, VolumeRequest};
-use past::{Kind, Past, Tally};
+use past::{Kind, PossibleStates, Tally};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::request::Op;
@@ -31,8 +31,8 @@ const SECTORS: usize = 2048;
 const SECTOR: usize = 512;
 const CUTS: u32 = 25;
 
-/// For each sector all that it has held, and how many of these had been overwritten when the last
-/// flush that has returned began.
+/// For each sector all values that it has held, and the number of them that had been overwritten when the
+/// last flush that has returned began.
 #[derive(Clone)]
 struct History {
     values: Vec<Vec<u64>>,
@@ -52,7 +52,7 @@ impl History {
     }
 }
 
-/// A sector of `value`: 0 is never written.
+/// A sector filled with `value`; 0 is never written.
 fn sector(value: u64) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     for word in bytes.chunks_exact_mut(8) {
@@ -65,7 +65,7 @@ fn bytes_of(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|&value| sector(value)).collect()
 }
 
-/// What is in each sector of a volume.
+/// The value of each sector of a volume.
 fn sectors_of(client: &Client, volume: &Arc<Volume>) -> Vec<u64> {
     let mut all = vec![0; volume.size().0 as usize];
     client.read_at(volume, Bytes::ZERO, &mut all).unwrap();
@@ -107,7 +107,7 @@ impl Writer<'_> {
     }
 
     fn write(&mut self, range: std::ops::Range<usize>, durable: bool) {
-        // Before it is submitted: the power may be cut while it is on its way.
+        // Recorded before the call: the power may be cut during it.
         let mut history = self.history.lock().unwrap();
         for at in range.clone() {
             self.next += 1;
@@ -162,7 +162,7 @@ impl Writer<'_> {
     }
 }
 
-/// What the writer and those who change volumes may find after a power cut.
+/// The states that a power cut may leave.
 struct Known {
     before: History,
     after: History,
@@ -171,7 +171,7 @@ struct Known {
     volumes: Vec<Volumes>,
 }
 
-/// The disks after a power cut hold what had been flushed before, or something newer.
+/// Asserts that the disks hold the flushed data or newer data.
 fn verify(rig: &Rig, known: &Known) {
     let pool = rig.open();
     let volume = pool.open_volume("v").unwrap();
@@ -181,7 +181,7 @@ fn verify(rig: &Rig, known: &Known) {
     for (at, found) in sectors_of(&client, &volume).into_iter().enumerate() {
         let allowed = match known.after.values.get(at) {
             Some(values) => &values[known.before.settled[at]..],
-            // It has grown by this and is not written there.
+            // The volume has grown, and this sector is unwritten.
             None => &[0],
         };
         assert!(
@@ -190,7 +190,7 @@ fn verify(rig: &Rig, known: &Known) {
         );
     }
     volumes::verify(&pool, &client, &known.volumes);
-    // It goes on from there.
+    // The pool can be written to.
     client.write_at(&volume, Bytes::ZERO, &sector(7)).unwrap();
     client.flush(&volume).unwrap();
     drop((client, volume));
@@ -200,10 +200,10 @@ fn verify(rig: &Rig, known: &Known) {
     assert_eq!(report.findings, []);
 }
 
-/// Who moves, grows and shrinks the writer's volume.
+/// Moves, grows and shrinks the writer's volume.
 struct Reorganiser<'a> {
     pool: &'a Pool,
-    sizes: &'a Mutex<Past<u64>>,
+    sizes: &'a Mutex<PossibleStates<u64>>,
     tally: &'a Tally,
     rng: StdRng,
 }
@@ -228,7 +228,7 @@ impl Reorganiser<'_> {
 fn run(durability: Durability) {
     let mut rng = seeded("crash");
     let (rig, pool) = Rig::fresh(3, 16 * MIB, EXTENT, durability);
-    // What an earlier user left, which nobody may see.
+    // Data of an earlier user, which must not become visible.
     let left = volume(&pool, "left", 30 * MIB);
     let client = disks::client(&pool);
     client
@@ -241,7 +241,10 @@ fn run(durability: Durability) {
     let size = (SECTORS * SECTOR) as u64;
     let shared = volume(&pool, "v", size);
     let history = Arc::new(Mutex::new(History::new()));
-    let (sizes, volumes) = (Past::new(size), Past::new(Volumes::new()));
+    let (sizes, volumes) = (
+        PossibleStates::new(size),
+        PossibleStates::new(Volumes::new()),
+    );
     let (sizes, volumes) = (Mutex::new(sizes), Mutex::new(volumes));
     let tally = Tally::default();
     let mut writer = Writer {
@@ -264,7 +267,7 @@ fn run(durability: Durability) {
         past: &volumes,
         tally: &tally,
         rng: StdRng::seed_from_u64(rng.random()),
-        // The writer gets nowhere near.
+        // Far from the values that the writer uses.
         next: 1 << 32,
     };
     let stop = AtomicBool::new(false);
@@ -322,7 +325,7 @@ fn a_power_cut_loses_nothing_that_was_flushed_on_disks_without_a_cache() {
     run(Durability::WriteThrough);
 }
 
-/// Opening and closing write superblocks, tables and marks; no more of these than one copy is ever torn.
+/// Opening and closing write superblocks, tables and marks. A power cut tears at most one copy of each.
 #[test]
 fn a_power_cut_while_a_pool_is_opened_or_closed_loses_nothing() {
     for durability in [Durability::Host, Durability::Fua] {

@@ -1,5 +1,5 @@
-//! A host that is about to run out of descriptors: what needs one is refused before anything is reserved for
-//! it. The limit is the process's, so the test has one of its own.
+//! A process that runs out of descriptors: an operation that needs one is refused before anything is reserved
+//! for it. The limit belongs to the process, so the test runs in a process of its own.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,14 +12,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sched::request::Op;
 use testkit::disks::{MIB, Rig, stream_spec, volume_on_two};
 
-/// So many more descriptors, until it is dropped.
-struct Few {
+/// Limits the process to `more` further descriptors, until dropped.
+struct DescriptorLimit {
     before: Rlimit,
-    /// In the gaps between those that are open.
+    /// Files that fill the gaps between open descriptors.
     _gaps: Vec<File>,
 }
 
-impl Few {
+impl DescriptorLimit {
     fn new(more: u64) -> Self {
         let open = || File::open("/dev/null").unwrap();
         let known = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -43,7 +43,7 @@ impl Few {
     }
 }
 
-impl Drop for Few {
+impl Drop for DescriptorLimit {
     fn drop(&mut self) {
         setrlimit(Resource::Nofile, self.before).unwrap();
     }
@@ -66,8 +66,8 @@ fn a_stream_that_lacks_a_descriptor_reserves_nothing() {
         let before = promised();
         let mut needed = 0;
         loop {
-            let few = Few::new(needed);
-            // Of one that does not fit it is said as well: the books have not been asked.
+            let few = DescriptorLimit::new(needed);
+            // A stream that does not fit gets the same error, because admission comes later.
             let refused = [1 << 40, 1 << 20].map(|rate| pool.reserve(spec(rate)));
             let after = promised();
             drop(few);

@@ -1,5 +1,5 @@
-//! Disks that fill up, disappear, stop answering or are slow: other disks go on, streams are told, and
-//! nothing that was acknowledged by a flush is lost.
+//! Disks that fill up, disappear, stop answering or are slow: other disks go on, streams are told, and no
+//! data that a flush acknowledged is lost.
 
 mod frozen;
 mod real;
@@ -22,7 +22,7 @@ fn stream(pool: &Pool, volume: &Arc<Volume>, op: Op, rate: u64) -> Stream {
     pool.reserve(spec).unwrap()
 }
 
-/// Records zeros until it fails, calling `at_block` after each block; what it failed with.
+/// Records zeros until it fails, calling `at_block` after each block; returns the failure.
 fn record_until_it_fails(stream: &Stream, mut at_block: impl FnMut(u64)) -> PaceError {
     let zeros = File::open("/dev/zero").unwrap();
     Recorder::new(stream, Bytes::ZERO)
@@ -32,7 +32,7 @@ fn record_until_it_fails(stream: &Stream, mut at_block: impl FnMut(u64)) -> Pace
         .unwrap_err()
 }
 
-/// That a volume on a disk which is well takes, keeps and gives back data.
+/// Asserts that a volume on a healthy disk takes, keeps and returns data.
 fn works(pool: &Pool, volume: &Arc<Volume>, fill: u8) {
     let client = client(pool);
     client.write_at(volume, Bytes(0), &[fill; 65536]).unwrap();

@@ -1,7 +1,7 @@
-//! What nobody has written reads as zeros, and nobody pays for that: not whoever makes a volume or adds to
-//! it, not whoever reads it, and a stream's first write no more than it was admitted for.
+//! Unwritten parts of a volume read as zeros at no cost: making and growing a volume does not write them,
+//! reading them does not use the disks, and a stream's first write costs no more than was admitted.
 //!
-//! The disks here hold 0xEE wherever nothing was written: what an earlier owner left.
+//! The disks hold 0xEE wherever nothing was written, as data of an earlier owner.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn fresh_pool() -> (Rig, Arc<Pool>) {
     Rig::fresh(2, 1 << 30, EXTENT, Durability::WriteThrough)
 }
 
-/// Requests that the disks have done, and bytes written to them.
+/// Requests that the disks have served, and bytes written to them.
 fn work(rig: &Rig, pool: &Pool) -> (u64, u64, u64) {
     let sum = |of: fn(&Platter) -> u64| rig.platters.iter().map(|one| of(one)).sum();
     let status = pool.status();
@@ -60,7 +60,7 @@ fn making_and_growing_a_volume_writes_the_same_however_large_it_is() {
 }
 
 #[test]
-fn what_nobody_has_written_is_read_without_the_disks() {
+fn unwritten_data_is_read_without_the_disks() {
     let (rig, pool) = fresh_pool();
     let volume = volume(&pool, "v", 2 * EXTENT);
     let client = client(&pool);
@@ -88,10 +88,10 @@ fn what_nobody_has_written_is_read_without_the_disks() {
     assert_eq!(player.close().blocks, 16);
 }
 
-/// The first write to a chunk fills all of it: one request, no read before it, and no longer than what
-/// admission has counted.
+/// The first write to a chunk fills all of it: with one request, without a read, and no longer than admission
+/// has assumed.
 #[test]
-fn a_streams_first_write_is_one_request_that_was_admitted_as_long_as_it_is() {
+fn first_write_of_a_stream_is_one_request_of_the_admitted_length() {
     let (rig, pool) = fresh_pool();
     let volume = volume(&pool, "v", 2 * EXTENT);
     assert_eq!(volume.chunk(), Bytes(CHUNK));
@@ -136,7 +136,7 @@ fn a_streams_first_write_is_one_request_that_was_admitted_as_long_as_it_is() {
             "sector {sector}"
         );
     }
-    // It was admitted as if it wrote whole chunks as often.
+    // Admission assumed that it writes whole chunks at the same frequency.
     let admitted = promised() - floor;
     let whole = stream(&pool, &volume, Op::Write, CHUNK);
     assert!((promised() - floor - 2.0 * admitted).abs() < 1e-9);

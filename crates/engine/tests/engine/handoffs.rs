@@ -1,13 +1,12 @@
-//! What goes to and from a disk's thread without a lock, under every interleaving that matters, by a
-//! model checker.
+//! The lock-free structures of `handoff`, under every relevant interleaving, by a model checker.
 //!
-//! The module is compiled here once more, against the atomics of `shuttle`: each operation on one is a
-//! point at which any other thread may go on. `shuttle` takes every operation for sequentially
-//! consistent, so the orderings themselves are argued beside each of them: whatever goes over is
-//! written before a release that the taker's acquire reads, through nothing but read-modify-writes.
+//! The module is compiled here a second time, with the atomics of `shuttle`: at each atomic operation any
+//! other thread may continue. `shuttle` assumes sequential consistency, so the weaker orderings are justified
+//! beside each operation: everything passed on is written before a release that the taker's acquire reads,
+//! through read-modify-writes only.
 //!
-//! Each scenario is explored exhaustively up to a number of preemptions. There is nothing random in it.
-//! A failure prints the schedule.
+//! Each scenario is explored exhaustively up to a number of preemptions, without randomness. A failure prints
+//! the schedule.
 
 #![allow(
     clippy::print_stdout,
@@ -32,12 +31,11 @@ use std::sync::{Arc, Mutex};
 
 use handoff::{IndexSet, IndexStack, Mailbox};
 
-/// Runs a scenario under every schedule with at most so many preemptions; in full one
-/// more.
+/// Runs a scenario under every schedule with at most `preemptions` preemptions; in the full test run one more.
 fn explore(name: &str, preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let preemptions = preemptions + usize::from(testkit::is_full());
     let mut config = shuttle::Config::new();
-    // It warns that it knows no weaker ordering: see above.
+    // It warns that it does not model weaker orderings: see the header.
     config.silence_warnings = true;
     let scheduler = bounded::Bounded::new(preemptions);
     let schedules = shuttle::Runner::new(scheduler, config).run(scenario);
@@ -45,7 +43,7 @@ fn explore(name: &str, preemptions: usize, scenario: impl Fn() + Send + Sync + '
     assert!(schedules > 100, "nothing ran at the same time");
 }
 
-/// Runs threads at the same time, to their ends.
+/// Runs threads concurrently to their ends.
 fn together(threads: Vec<Box<dyn FnOnce() + Send>>) {
     let handles: Vec<_> = threads.into_iter().map(shuttle::thread::spawn).collect();
     for handle in handles {
@@ -53,8 +51,8 @@ fn together(threads: Vec<Box<dyn FnOnce() + Send>>) {
     }
 }
 
-/// What two submitters hand over, with a place for each number, arrives once and in each one's order,
-/// also where a number comes back while the taker is still at the list that it was on.
+/// Numbers pushed by two submitters arrive once and in each submitter's order, even if a number returns while
+/// the taker still examines the list that it was on.
 #[test]
 fn numbers_arrive_once_and_in_order() {
     explore("two push, one takes and gives back", 3, || {
@@ -110,7 +108,7 @@ fn numbers_arrive_once_and_in_order() {
     });
 }
 
-/// The same without giving back, where the whole order can be told.
+/// As above, without returning numbers, so that the whole order is known.
 #[test]
 fn each_submitters_numbers_arrive_in_its_order() {
     explore("two push, one takes", 3, || {
@@ -147,7 +145,7 @@ fn each_submitters_numbers_arrive_in_its_order() {
     });
 }
 
-/// A number is had by one thread at a time, and none is lost.
+/// A number is owned by one thread at a time, and none is lost.
 #[test]
 fn a_number_has_one_owner() {
     explore("three take and give back", 3, || {
@@ -174,9 +172,9 @@ fn a_number_has_one_owner() {
     });
 }
 
-/// Of as many threads as there are numbers each gets one if nobody gives back meanwhile.
+/// With as many threads as numbers, each gets one if none is returned meanwhile.
 #[test]
-fn whoever_looks_finds_what_is_there() {
+fn each_taker_finds_a_number_if_there_are_enough() {
     explore("three take of three", 3, || {
         let set = Arc::new(IndexSet::full(0..3));
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -194,10 +192,10 @@ fn whoever_looks_finds_what_is_there() {
     });
 }
 
-/// Values arrive once, in each sender's order, and what is not taken is dropped with the mailbox.
+/// Values arrive once, in each sender's order, and values not taken are dropped with the mailbox.
 #[test]
-fn letters_arrive_once_and_none_is_leaked() {
-    // All allocated; a place for some, used again.
+fn mailbox_values_arrive_once_and_none_is_leaked() {
+    // Without places, so that all are allocated; and with one place, which is reused.
     letters(0, 3);
     letters(1, 2);
 }
@@ -232,7 +230,7 @@ fn letters(places: u32, preemptions: usize) {
         let mut taken = std::mem::take(&mut *taken.lock().unwrap());
         let left = Arc::strong_count(&counted) - 1;
         assert_eq!(taken.len() + left, 4, "{taken:?} were taken");
-        // Taken in part: the rest is dropped with what was to be taken.
+        // Taken in part: the rest is dropped with the iterator.
         let mut mail = mailbox.take_all();
         taken.extend(mail.next().map(|(number, _)| number));
         drop(mail);
@@ -258,6 +256,6 @@ testkit::full! {
     numbers_arrive_once_and_in_order => numbers_arrive_once_and_in_order_full,
     each_submitters_numbers_arrive_in_its_order => each_submitters_numbers_arrive_in_its_order_full,
     a_number_has_one_owner => a_number_has_one_owner_full,
-    whoever_looks_finds_what_is_there => whoever_looks_finds_what_is_there_full,
-    letters_arrive_once_and_none_is_leaked => letters_arrive_once_and_none_is_leaked_full,
+    each_taker_finds_a_number_if_there_are_enough => whoever_looks_finds_what_is_there_full,
+    mailbox_values_arrive_once_and_none_is_leaked => letters_arrive_once_and_none_is_leaked_full,
 }

@@ -1,6 +1,6 @@
-//! Without the right to lock memory everything works, and says what it was refused.
+//! Without the right to lock memory everything works, and the pool reports the refusals.
 //!
-//! A process of its own, because the limit is the process's.
+//! Runs in a process of its own, because the limit belongs to the process.
 
 use std::fs::File;
 use testkit::own_process;
@@ -16,7 +16,7 @@ use sched::units::{Bytes, Sector, SectorCount};
 use testkit::rights::give_up;
 
 #[test]
-fn a_small_limit_of_locked_memory_is_lived_with_and_told() {
+fn small_limit_of_locked_memory_is_tolerated_and_reported() {
     own_process(|| {
         give_up(CapabilitySet::IPC_LOCK, Resource::Memlock, 64 << 10);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -21,13 +21,12 @@ use testkit::until;
 const EXTENT: u64 = 64 << 10;
 const SIZE: u64 = 3 * MIB;
 const SECTOR: u64 = 512;
-/// Sectors that belong to one writer before the next one's begin: no divisor of chunks or extents,
-/// so that writers meet in both.
+/// Consecutive sectors of one writer. No divisor of chunks or extents, so that writers meet within both.
 const STRIPE: u64 = 25;
 const WRITERS: u64 = 3;
 const OPS: u32 = 1500;
 
-/// What one writer has written: only its own stripes are ever not zero.
+/// A writer and the data that it has written: only its own stripes are non-zero.
 struct Writer {
     id: u64,
     client: Client,
@@ -94,7 +93,7 @@ impl Writer {
     }
 }
 
-/// Grows, shrinks and moves the volume until told to stop. Counts the extents that it has moved.
+/// Grows, shrinks and moves the volume until stopped. Counts the extents that it has moved.
 fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool, moved: &AtomicU64) {
     let go_on = || !stop.load(Ordering::SeqCst);
     while go_on() {
@@ -178,12 +177,12 @@ fn clients_see_what_they_wrote_while_the_volume_is_reorganised() {
 }
 
 #[test]
-fn the_same_on_disks_that_need_syncs() {
+fn clients_see_what_they_wrote_on_disks_that_need_syncs() {
     run(Durability::Host);
 }
 
 #[test]
-fn a_volume_never_shows_what_another_left() {
+fn volume_never_shows_data_of_another() {
     let mut rng = seeded("isolation");
     let (_rig, pool) = Rig::fresh(2, 8 * MIB, EXTENT, Durability::WriteThrough);
     let client = disks::client(&pool);

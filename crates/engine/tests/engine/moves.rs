@@ -1,4 +1,4 @@
-//! What else may be asked of a volume while its extents move.
+//! Operations on a volume while its extents move.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,8 +22,8 @@ fn by_disk(pool: &Pool) -> Vec<(String, u64)> {
     pool.volume_info("v").unwrap().extents_by_disk
 }
 
-/// A read that began before a move and is still on its way when the next one would begin: the next one
-/// waits for it, for the place it goes to must not be given away.
+/// A read that began before a move and is still under way at the next move delays that one, because its place
+/// must not be reused yet.
 #[test]
 fn a_move_waits_for_reads_that_the_one_before_left_behind() {
     let (rig, pool) = four_extents();
@@ -36,7 +36,7 @@ fn a_move_waits_for_reads_that_the_one_before_left_behind() {
     let memory = buffer.segments(Op::Read, 0..4096).unwrap();
     let read = VolumeRequest::transfer(&volume, VolumeOp::Read, Bytes(0), memory);
     client.submit(read).unwrap();
-    // With nothing to copy the extents leave the stalled disk at once.
+    // With nothing to copy, the extents leave the stalled disk at once.
     let discard = VolumeRequest::command(&volume, VolumeOp::Discard, Bytes(0), Bytes(4096));
     pool.client("another", Default::default())
         .unwrap()
@@ -53,7 +53,7 @@ fn a_move_waits_for_reads_that_the_one_before_left_behind() {
     let mut asked = 0;
     pool.move_extents("v", &on_disk(1), &mut |_| {
         asked += 1;
-        // It has asked whether to go on waiting.
+        // The move has asked several times if it should go on waiting.
         if asked == 4 {
             assert_eq!(by_disk(&pool), [("disk0".to_owned(), 4)]);
             stalled.store(false, Ordering::SeqCst);
@@ -87,7 +87,7 @@ fn a_volume_that_is_being_moved_is_not_deleted_and_may_grow_and_shrink() {
                 pool.grow("v", Bytes(6 * MIB), &Placement::default())
                     .unwrap();
             }
-            // The extents whose turn has not come are no more.
+            // The extents that were yet to be moved do not exist any more.
             2 => {
                 pool.shrink("v", Bytes(2 * MIB)).unwrap();
             }
@@ -114,7 +114,7 @@ fn an_extent_on_its_way_is_neither_cut_off_nor_moved_by_another() {
         .write_at(&volume, Bytes(0), &vec![7; 4 << 20])
         .unwrap();
     let mut refused = 0;
-    // Asked again between the pieces of the copy: then the extent at hand is on its way.
+    // Called again between the pieces of the copy; then the extent is being moved.
     let mut before = None;
     pool.move_extents("v", &on_disk(0), &mut |at| {
         if before.replace(at.done) != Some(at.done) || at.done != 3 {
@@ -137,9 +137,9 @@ fn an_extent_on_its_way_is_neither_cut_off_nor_moved_by_another() {
     pool.shrink("v", Bytes(MIB)).unwrap();
 }
 
-/// A disk with platters goes to and fro once for each request of a copy.
+/// A drive with platters seeks twice for each request of a copy.
 #[test]
-fn a_copy_goes_to_and_fro_seldom() {
+fn copy_of_a_move_uses_few_large_requests() {
     let profile = DriveProfile::shipped("hdd-8tb-7200").unwrap();
     let rig = Rig::of_drives(1, profile, Durability::WriteThrough);
     rig.create(8 * MIB);
@@ -160,7 +160,7 @@ fn a_copy_goes_to_and_fro_seldom() {
         ..on_disk(0)
     };
     pool.move_extents("v", &elsewhere, &mut |_| true).unwrap();
-    // In requests of 4 MiB, each in a piece or two, and not in 32 of 256 KiB.
+    // Requests of 4 MiB, each in one or two pieces, instead of 32 of 256 KiB.
     let requests = reads.load(Ordering::SeqCst) - before;
     assert!((2..=4).contains(&requests), "{requests}");
     let mut back = vec![0; 8 << 20];

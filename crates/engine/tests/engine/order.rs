@@ -1,5 +1,5 @@
-//! The order that requests keep with earlier ones that they name: by the disk's scheduler where all is on
-//! one disk, by waiting across disks.
+//! The order of requests relative to earlier ones that they name: by the disk's scheduler on one disk, by
+//! waiting across disks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use testkit::until;
 
-/// A pool with a volume on one disk, all of it written but for its last extent.
-struct Bench {
+/// A pool with a volume on one disk; all but its last extent is written.
+struct OrderRig {
     rig: Rig,
     pool: Arc<Pool>,
     volume: Arc<Volume>,
@@ -25,7 +25,7 @@ struct Bench {
 
 const WRITTEN: u64 = 3 * MIB;
 
-impl Bench {
+impl OrderRig {
     fn new() -> Self {
         let (rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", WRITTEN + MIB);
@@ -62,7 +62,7 @@ impl Bench {
         (tag, buffer)
     }
 
-    /// Stops the disk with one request on it, and has the client note what its requests are queued as.
+    /// Stops the disk with one request on it, and makes the client keep the ids of its requests.
     fn stall(&self) -> Tag {
         let done = self.write(0, 0, &[]);
         let named = self.write(0, 0, &[done]);
@@ -72,7 +72,7 @@ impl Bench {
         self.rig.platters[0].stalled.store(true, Ordering::SeqCst);
         let busy = self.write(0, 0, &[]);
         until("the disk has a request", || self.queued() > 0);
-        // A dispatcher that has answered twice has issued what was there before the first time.
+        // After two replies the dispatcher has issued everything that was queued before the first.
         self.queued();
         busy
     }
@@ -93,9 +93,9 @@ impl Bench {
 
 #[test]
 fn requests_of_one_disk_are_in_its_queue_with_their_order() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     let busy = bench.stall();
-    // By position each would go before the one that it names.
+    // Ordered by position, each would precede the one that it names.
     let first = bench.write(2 * MIB, 1, &[]);
     let second = bench.write(MIB, 2, &[first]);
     let (third, buffer) = bench.read(2 * MIB, &[first, second]);
@@ -108,8 +108,8 @@ fn requests_of_one_disk_are_in_its_queue_with_their_order() {
 }
 
 #[test]
-fn what_depends_on_the_result_waits_for_it() {
-    let bench = Bench::new();
+fn request_that_depends_on_a_result_waits_for_it() {
+    let bench = OrderRig::new();
     bench.stall();
     let first = bench.write(WRITTEN, 1, &[]);
     let (read, buffer) = bench.read(WRITTEN, &[first]);
@@ -128,8 +128,8 @@ fn what_depends_on_the_result_waits_for_it() {
 }
 
 #[test]
-fn more_names_than_a_disk_takes_are_waited_for() {
-    let bench = Bench::new();
+fn predecessors_beyond_the_disks_limit_are_waited_for() {
+    let bench = OrderRig::new();
     bench.stall();
     let names: Vec<Tag> = (0..AFTER_MAX as u64)
         .map(|index| bench.write(MIB + index * 4096, 1, &[]))
@@ -142,8 +142,8 @@ fn more_names_than_a_disk_takes_are_waited_for() {
 }
 
 #[test]
-fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_does() {
-    let bench = Bench::new();
+fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
+    let bench = OrderRig::new();
     bench.stall();
     let (failed, _kept) = bench.read(2 * MIB, &[]);
     let write = bench.write(MIB, 2, &[failed]);
@@ -176,7 +176,7 @@ fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_doe
     assert!(ends[0].result.is_err() && ends[1].result.is_err() && ends[2].result.is_ok());
     assert!(buffer.with(|bytes| bytes[..4096] == [2; 4096]).unwrap());
 
-    // So does none that waits for it before it comes to a disk.
+    // The same for a request that waits for the failed one before it is queued at a disk.
     bench.stall();
     let failed = bench.write(2 * MIB, 3, &[]);
     let discarded = bench.request(VolumeOp::Discard, MIB, None, &[failed]);
@@ -192,11 +192,11 @@ fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_doe
 
 #[test]
 fn a_pool_that_is_dropped_answers_what_follows() {
-    let bench = Bench::new();
+    let bench = OrderRig::new();
     bench.stall();
     let first = bench.write(2 * MIB, 1, &[]);
     let second = bench.write(MIB, 2, &[first]);
-    let Bench {
+    let OrderRig {
         rig, pool, client, ..
     } = bench;
     drop(pool);
@@ -206,7 +206,7 @@ fn a_pool_that_is_dropped_answers_what_follows() {
     assert!(failed(first) && failed(second), "{ends:?}");
 }
 
-/// An overlapping request in flight and what it must have found or left.
+/// An overlapping request in flight, and the data that it must have read or written.
 struct Pending {
     tag: Tag,
     range: std::ops::Range<usize>,
@@ -227,7 +227,7 @@ fn random_op(rng: &mut rand::rngs::StdRng) -> VolumeOp {
     }
 }
 
-/// Two extents on two disks, and where in the volume the blocks begin that lie on both.
+/// Two extents on two disks, and the offset of the blocks that lie on both.
 fn across_two_disks(pool: &Pool) -> (Arc<Volume>, u64) {
     let base = MIB - (BLOCKS * BLOCK / 2) as u64;
     (volume_on_two(pool, "v"), base)
@@ -236,10 +236,10 @@ fn across_two_disks(pool: &Pool) -> (Arc<Volume>, u64) {
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
 
-/// Random reads, writes, discards and zeroes of overlapping ranges on two disks, each naming all earlier
-/// ones that it meets: as if one came after the other.
+/// Random reads, writes, discards and zeroes of overlapping ranges on two disks. Each names all earlier ones
+/// that it overlaps, so the result is that of sequential execution.
 #[test]
-fn whoever_names_all_that_it_overlaps_sees_a_sequence() {
+fn requests_that_name_all_overlaps_execute_in_sequence() {
     let mut rng = seeded("order");
     let (_rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let (volume, base) = across_two_disks(&pool);

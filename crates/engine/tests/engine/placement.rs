@@ -1,5 +1,5 @@
-//! Where volumes lie: on which disks, in which zone, in which bytes, in runs of how many extents. Looked
-//! for on the platters, by what is written to the volume.
+//! Places of volumes: disks, zones, bytes, and runs of extents. They are found by searching the platters for
+//! data written to the volume.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn atlas(count: usize) -> (Rig, Arc<Pool>) {
     (rig, pool)
 }
 
-/// The bytes of a zone.
+/// The byte range of a zone.
 fn zone(number: usize) -> Range<u64> {
     let range = Predictor::new(&shipped("quantum-atlas-ii")).zone_range(number);
     let range = range.unwrap();
@@ -42,7 +42,7 @@ fn create(pool: &Pool, name: &str, extents: u64, placement: &Placement) -> Resul
     pool.create_volume(&spec).map(|_| ())
 }
 
-/// Where each extent of a volume lies, as disk and byte: every one is written full of a byte of its own.
+/// The place of each extent of a volume, as disk and byte. Fills each extent with a byte of its own to find it.
 fn places(rig: &Rig, pool: &Pool, name: &str) -> Vec<(usize, u64)> {
     let volume = pool.open_volume(name).unwrap();
     let client = client(pool);
@@ -92,7 +92,7 @@ fn on(disks: &[usize]) -> Placement {
 }
 
 #[test]
-fn in_turn_on_all_disks_or_on_those_that_are_named() {
+fn volume_alternates_between_all_disks_or_the_named_ones() {
     let (rig, pool) = atlas(3);
     create(&pool, "a", 6, &Placement::default()).unwrap();
     let all = disks(&places(&rig, &pool, "a"));
@@ -107,14 +107,14 @@ fn in_turn_on_all_disks_or_on_those_that_are_named() {
 }
 
 #[test]
-fn in_runs() {
+fn volume_lies_in_runs() {
     let (rig, pool) = atlas(3);
     let runs = Placement {
         run_extents: 3,
         ..Placement::default()
     };
     create(&pool, "v", 9, &runs).unwrap();
-    // It grows as it is when nothing else is said.
+    // By default it grows in runs of the same length.
     let same = Placement::default();
     pool.grow("v", Bytes(18 * MIB), &same).unwrap();
     let found = places(&rig, &pool, "v");
@@ -136,7 +136,7 @@ fn in_runs() {
 }
 
 #[test]
-fn in_a_zone_or_in_bytes() {
+fn volume_lies_in_a_zone_or_in_bytes() {
     let (rig, pool) = atlas(2);
     for number in [0, 4, 11] {
         let in_zone = Placement {
@@ -149,7 +149,7 @@ fn in_a_zone_or_in_bytes() {
         assert_eq!(found.iter().filter(|(disk, _)| *disk == 0).count(), 2);
         pool.delete_volume("v").unwrap();
     }
-    // Neither end is a boundary of extents; four whole ones lie between them.
+    // Neither end is a boundary of extents; four whole extents lie between them.
     let bytes = 1000 * MIB + 4096..1005 * MIB + 4096;
     let within = Placement {
         bytes: Some(bytes.clone()),
@@ -161,7 +161,7 @@ fn in_a_zone_or_in_bytes() {
         lie_in(&found, &bytes) && disks(&found) == [1; 4],
         "{found:?}"
     );
-    // A move goes by the same.
+    // A move follows the same placement.
     let zone_7 = Placement {
         zone: Some(7),
         ..on(&[0])
@@ -175,7 +175,7 @@ fn in_a_zone_or_in_bytes() {
 }
 
 #[test]
-fn where_there_is_nothing_or_no_room_is_told() {
+fn placement_without_space_is_refused_with_the_place() {
     let (_rig, pool) = atlas(2);
     let zone_0 = zone(0);
     let nothing = [
@@ -239,7 +239,7 @@ fn growing_under_a_reservation_keeps_to_its_zone_or_is_refused() {
         ..on(&[1])
     };
     create(&pool, "v", 4, &in_zone).unwrap();
-    // Of the rest of the zone there two extents are left.
+    // Leaves two free extents in the rest of the zone.
     let extents = zone(ZONE).end / MIB - zone(ZONE).start.div_ceil(MIB);
     create(&pool, "others", extents - 4 - 2, &in_zone).unwrap();
     let volume = pool.open_volume("v").unwrap();
@@ -258,7 +258,7 @@ fn growing_under_a_reservation_keeps_to_its_zone_or_is_refused() {
         "{refused:?}"
     );
     assert_eq!(pool.volume_info("v").unwrap().extents, 6);
-    // Without the reservation there is room everywhere.
+    // Without the reservation it may grow anywhere.
     stream.close();
     grow(7).unwrap();
     assert!(!lie_in(&places(&rig, &pool, "v")[6..], &zone(ZONE)));
@@ -283,7 +283,7 @@ fn a_pool_has_extents_that_suit_its_slowest_drive() {
             });
             named.collect()
         };
-        // A platter is not blank.
+        // The disks are not blank.
         let options = CreateOptions {
             force: true,
             ..CreateOptions::default()
@@ -291,8 +291,8 @@ fn a_pool_has_extents_that_suit_its_slowest_drive() {
         Pool::create(&rigs[0].memory, named(), &options).unwrap();
         let pool = Pool::open(rigs[0].memory.clone(), named(), rigs[0].options.clone()).unwrap();
         assert_eq!(pool.extent(), Bytes(expected), "{names:?}");
-        // A stream is proposed blocks after the same rule, that divide extents, two for each disk in its
-        // memory.
+        // The block proposed for a stream follows the same rule: it divides extents, and two blocks per disk
+        // fit the memory.
         let disks = names.len() as u64;
         let volume = volume(&pool, "v", 2 * disks * expected);
         let rate = BytesPerSecond(50_000_000);
@@ -308,7 +308,7 @@ fn a_pool_has_extents_that_suit_its_slowest_drive() {
             assert!(fits(block) || block == 65_536, "{names:?} {block}");
             assert!(block == expected || !fits(2 * block), "{names:?} {block}");
         }
-        // A range on one disk has all the memory for its buffers there.
+        // A range on one disk can use all the memory for that disk.
         assert_eq!(propose(&(0..expected), 2 * MIB), Bytes(MIB), "{names:?}");
     }
 }

@@ -15,7 +15,7 @@ use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, client, volume};
 
 #[test]
-fn what_is_written_and_flushed_is_there_after_reopening() {
+fn flushed_data_is_there_after_reopening() {
     for durability in [Durability::WriteThrough, Durability::Fua, Durability::Host] {
         let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, durability);
         let volume = volume(&pool, "a", 10 * MIB);
@@ -101,7 +101,7 @@ fn a_pool_of_files_works_and_opens_again_in_any_order() {
         let writer = client(&pool);
         writer.write_at(&a, a.alignment(), &data).unwrap();
         writer.flush(&a).unwrap();
-        // Without closing: what was flushed is there all the same.
+        // Without closing the pool: flushed data is there nevertheless.
         drop((writer, a, pool));
         paths.rotate_left(1);
         let pool = open(&paths);
@@ -154,7 +154,7 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
     assert!(foreign.to_string().contains(&says), "{foreign}");
     open(ours).unwrap();
 
-    // A copy of a disk beside the disk.
+    // A copy of a disk in addition to the disk.
     let copy = folder.path().join("copy");
     std::fs::copy(&ours[1], &copy).unwrap();
     let mut with_copy = ours.to_vec();
@@ -165,7 +165,7 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
         copy.display()
     );
     assert!(twice.contains(&says), "{twice}");
-    // An old copy in the disk's place.
+    // An old copy instead of the disk.
     open(ours).unwrap();
     let says = format!("{}: disk 1 of the pool is stale", copy.display());
     let stale = open(&[ours[0].clone(), copy, ours[2].clone()]).unwrap_err();
@@ -193,7 +193,7 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
     assert!(matches!(unknown, Err(PoolError::NoSuchScheduler(_))));
 }
 
-/// The same disks by other names.
+/// The same disks under other names.
 fn renamed(disks: Vec<PoolDisk>) -> Vec<PoolDisk> {
     let rename = |disk: PoolDisk| PoolDisk {
         name: format!("other-{}", disk.name),
@@ -224,7 +224,7 @@ fn a_server_whose_disks_another_has_opened_writes_nothing_more() {
         let says = "disk0: another server has opened the pool since: the disk is at generation 3, this server at 2";
         assert!(matches!(refused, PoolError::TakenOver(_)), "{refused}");
         assert!(refused.to_string().contains(says), "{refused}");
-        // From now on without a look: nobody writes, and nothing is made durable at the end.
+        // From here on without a check: nothing is written, and nothing is made durable at the end.
         assert!(matches!(
             first.create_volume(&spec),
             Err(PoolError::TakenOver(_))
@@ -233,7 +233,7 @@ fn a_server_whose_disks_another_has_opened_writes_nothing_more() {
         assert!(failed.to_string().contains("another server"), "{failed}");
         assert!(first.taken_over().unwrap().contains(says));
         drop((writer, kept));
-        // What it says of what is left undone is not of interest.
+        // The error about undone work does not matter here.
         drop(first.close());
         assert_eq!(rig.platters[0].writes.load(Ordering::SeqCst), before);
         second.close().unwrap();

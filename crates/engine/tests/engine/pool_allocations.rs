@@ -1,5 +1,5 @@
-//! A request to a volume that lies in one extent or in two allocates nothing, neither in its client's
-//! thread nor in a disk's, however the two meet.
+//! A request to a volume that lies in one or two extents allocates nothing, neither on its client's thread
+//! nor on a disk's, whichever of them completes it.
 
 use std::fs::File;
 use std::path::Path;
@@ -22,7 +22,7 @@ const DEPTH: usize = 16;
 const EXTENT: u64 = 1 << 20;
 const SIZE: u64 = 4 * EXTENT;
 
-/// What a client's and a disk's thread allocate for 10,000 requests, each where `place` says.
+/// Allocations of a client's and a disk's thread for 10,000 requests at the offsets that `place` returns.
 fn allocations(folder: &Path, place: impl Fn(u64) -> u64) -> u64 {
     let path = folder.join("disk");
     File::create(&path).unwrap().set_len(16 << 20).unwrap();
@@ -87,7 +87,7 @@ fn allocations(folder: &Path, place: impl Fn(u64) -> u64) -> u64 {
             client.wait(None).unwrap().result.unwrap();
         }
     };
-    // What grows to its size once is grown.
+    // Structures that grow once have grown.
     run(2000);
     let before = counted();
     assert!(before > 0, "the counter counts");

@@ -1,5 +1,5 @@
-//! A disk's thread has the priority that it asks for, or the pool says that it has not. A process of its
-//! own, so that the thread that is found is its own.
+//! A disk's thread has real-time priority, or the pool reports that it has not. Runs in a process of its own,
+//! so that the thread found is its own.
 
 use engine::disk::Durability;
 use testkit::disks::{MIB, Rig};
@@ -7,7 +7,7 @@ use testkit::own_process;
 use testkit::threads::{FIFO, scheduling_of};
 
 #[test]
-fn a_disks_thread_is_real_time_or_the_pool_says_that_it_is_not() {
+fn disk_thread_is_real_time_or_the_pool_reports_that_it_is_not() {
     own_process(|| {
         let mut rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
         rig.create(MIB);

@@ -1,5 +1,5 @@
-//! Disks' threads that may not be real-time serve all the same, and the pool says what they were refused.
-//! A process of its own, because the limit is the process's.
+//! Disks' threads without real-time priority serve requests, and the pool reports the refusal. Runs in a
+//! process of its own, because the limit belongs to the process.
 
 use std::fs::File;
 use testkit::own_process;

@@ -1,4 +1,4 @@
-//! What comes at the same moment as something that it does not go with.
+//! Concurrent operations of which one must fail or wait.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Barrier, mpsc};
@@ -13,11 +13,11 @@ use testkit::until::{PATIENCE, until};
 
 const BLOCK: u64 = 64 << 10;
 
-/// Whichever is first: no part of a volume is reserved that it does not have, and none that is reserved is cut off.
+/// In either order: a stream reserves only existing parts of a volume, and no reserved part is cut off.
 #[test]
-fn a_volume_that_becomes_shorter_while_a_stream_is_reserved() {
+fn volume_shrinks_or_stream_is_reserved_but_never_both() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
-    // The change of size takes so long, and reserving waits for it.
+    // The duration of the shrink; the reservation waits for it.
     let delay = Duration::from_millis(20).as_nanos() as u64;
     for (round, to) in (0..).zip([3 * MIB + BLOCK, MIB].repeat(8)) {
         let name = format!("v{round}");
@@ -31,7 +31,7 @@ fn a_volume_that_becomes_shorter_while_a_stream_is_reserved() {
                 pool.shrink(&name, Bytes(to)).is_ok()
             });
             together.wait();
-            // Sooner or later within the change.
+            // At different times within the shrink.
             std::thread::park_timeout(Duration::from_millis(round % 4 * 5));
             let reserved = pool.reserve(spec);
             (reserved, shrinking.join().unwrap())
@@ -66,7 +66,7 @@ fn a_pool_that_is_dropped_while_a_flush_is_under_way_ends() {
         drop(pool);
         tell.send(()).unwrap();
     });
-    // Long enough to have begun in most runs; in one where it has not, there is nothing to be seen.
+    // Long enough for the drop to have begun in most runs; in the others the test proves nothing.
     std::thread::park_timeout(Duration::from_millis(200));
     rig.platters[0].hold_syncs(false);
     told.recv_timeout(Duration::from_secs(60))
@@ -74,7 +74,7 @@ fn a_pool_that_is_dropped_while_a_flush_is_under_way_ends() {
     dropping.join().unwrap();
 }
 
-/// Whatever is asked of a pool that is being closed is refused or answered.
+/// Requests to a pool that is being closed are refused or answered.
 #[test]
 fn requests_that_come_while_the_pool_is_closed_are_answered() {
     for round in 0..200u64 {
@@ -106,7 +106,7 @@ fn requests_that_come_while_the_pool_is_closed_are_answered() {
                 });
             }
             together.wait();
-            // At another moment each time.
+            // At a different moment in each round.
             for _ in 0..round * 50 {
                 std::hint::spin_loop();
             }

@@ -1,4 +1,4 @@
-//! The schedulers by name, through the pool: what the engine tells each of them decides what goes next.
+//! The schedulers by name, through the pool: the delta-L that each is given determines its decisions.
 
 use std::sync::atomic::Ordering;
 use testkit::disks;
@@ -17,8 +17,8 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, Sector, SectorCount, Time};
 use testkit::disks::{MIB, Rig, WRITE, filled, volume};
 
-/// What times are multiples of. The longest best-effort piece of the disks of [`Rig`] takes 2.66 of
-/// it: more than delta-L of the set, less than what the published rule makes of it.
+/// The unit of times. The longest best-effort piece of the disks of [`Rig`] takes 2.66 units: more than the
+/// corrected delta-L of the set, less than the published one.
 const UNIT: Nanos = Nanos::from_micros(150);
 
 /// A set for which the published delta-L is larger than the corrected one (`docs/design/scheduling.md`).
@@ -39,7 +39,8 @@ fn reserved(pool: &Pool, (slice, period): (u64, u64)) -> Client {
     pool.client("reserved", options).unwrap()
 }
 
-/// Whether a request of the longest piece goes before a container that is due, on a disk of [`SET`].
+/// True if a request of the longest piece precedes a container that is due, on a disk with the tasks of
+/// [`SET`].
 fn long_piece_goes_first(scheduler: &str) -> bool {
     let mut rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
     rig.options.scheduler = scheduler.into();
@@ -57,10 +58,10 @@ fn long_piece_goes_first(scheduler: &str) -> bool {
         let request = VolumeRequest::transfer(&volume, WRITE, Bytes(offset), memory);
         client.submit(request).unwrap();
     };
-    // While the disk is busy with a container's request, both come: the long piece lies nearer.
+    // Both arrive while the disk is busy with a container's request; the long piece is nearer in position.
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     submit(&clients[1], 0, 512);
-    // A dispatcher that has answered twice has issued what was there before the first time.
+    // After two replies the dispatcher has issued everything that was queued before the first.
     for _ in 0..2 {
         let _ = pool.status();
     }
@@ -70,7 +71,7 @@ fn long_piece_goes_first(scheduler: &str) -> bool {
     rig.platters[0].stalled.store(false, Ordering::SeqCst);
     clients[1].wait(None).unwrap().result.unwrap();
     let container = clients[0].wait(None).unwrap();
-    // Without a floor, what does not fit is served when the reservations have gone.
+    // Without a floor, the long piece may be served only after the reservations have ended.
     drop(clients);
     let long = plain.wait(None).unwrap();
     long.result.and(container.result).unwrap();
@@ -78,7 +79,7 @@ fn long_piece_goes_first(scheduler: &str) -> bool {
 }
 
 #[test]
-fn the_published_rule_goes_by_the_published_value() {
+fn published_scheduler_uses_the_published_delta_l() {
     let mut book = Book::new();
     for (index, (slice, period)) in SET.into_iter().enumerate() {
         let params = TaskParams::new(Nanos(slice * UNIT.0), Nanos(period * UNIT.0)).unwrap();
@@ -94,7 +95,7 @@ fn the_published_rule_goes_by_the_published_value() {
 }
 
 #[test]
-fn of_several_places_best_effort_leaves_the_last_one_to_streams() {
+fn best_effort_leaves_the_last_place_to_streams() {
     const PLACES: u32 = 3;
     let rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
     let mut spec = rig.profile.spec().clone();
@@ -134,14 +135,10 @@ fn of_several_places_best_effort_leaves_the_last_one_to_streams() {
         ask(&mut state, Class::BestEffort(Urgency::Sync), token);
     }
     assert_eq!(issued(&mut state, now), PLACES as usize - 1);
-    // What comes with a start is released after it.
+    // Requests submitted at the time of a start are released after it.
     let soon = now + Nanos(100);
     ask(&mut state, Class::Stream(TaskId(1)), 5);
     ask(&mut state, Class::Stream(TaskId(1)), 6);
-    assert_eq!(
-        issued(&mut state, soon),
-        1,
-        "the disk has so many places and no more"
-    );
+    assert_eq!(issued(&mut state, soon), 1, "the disk has no more room");
     state.stop(now, false);
 }

@@ -1,4 +1,4 @@
-//! Shutting down leaves no thread behind. A process of its own, so that all threads are its own.
+//! Shutting down leaves no thread behind. Runs in a process of its own, so that all threads are its own.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn threads() -> Vec<String> {
 }
 
 #[test]
-fn no_thread_is_left() {
+fn shutdown_leaves_no_thread() {
     own_process(|| {
         let before = threads().len();
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -61,7 +61,7 @@ fn no_thread_is_left() {
         }
         drop(memory);
         drop(account);
-        // A thread that has been joined may be listed for a moment longer.
+        // A joined thread may be listed for a moment longer.
         seen(|| (threads().len() <= before).then_some(()));
         let left = threads();
         assert_eq!(left.len(), before, "{left:?}");

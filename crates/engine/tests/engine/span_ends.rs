@@ -1,5 +1,5 @@
-//! The end of a planned span: what the stream had reserved is still served, what it asked for beyond that
-//! does not outlive it.
+//! The end of a planned span: requests within the reservation are still served, and requests beyond it are
+//! cancelled.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use sched::units::{Bytes, Nanos};
 use testkit::disks::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use testkit::until;
 
-/// A block a minute, for the next 3 s: long enough to ask for a few of them in.
+/// A stream of one block a minute for the next 3 s, which is long enough to submit a few blocks.
 fn reserve(pool: &Pool, volume: &Arc<Volume>) -> Stream {
     let now = clock::now();
     let spec = StreamSpec {
@@ -43,13 +43,13 @@ fn ask(stream: &Stream, block: u64) -> Buffer {
     buffer
 }
 
-/// Waits until the stream takes no more blocks.
+/// Waits until the stream accepts no more blocks.
 fn wait_closed(stream: &Stream) {
     let buffer = stream.client().account().allocate_wait(512, None).unwrap();
     let refused = || {
         let memory = buffer.segments(Op::Read, 0..512).unwrap();
         let request = VolumeRequest::transfer(stream.volume(), VolumeOp::Read, Bytes(0), memory);
-        // Never taken: the stream writes. What it says tells whether it is closed.
+        // Always refused, because the stream writes. The message tells if the stream is closed.
         let error = stream.client().submit(request.on(stream)).unwrap_err();
         error.to_string().contains("is closed")
     };
@@ -57,7 +57,7 @@ fn wait_closed(stream: &Stream) {
 }
 
 #[test]
-fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
+fn requests_beyond_the_span_are_cancelled() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let stream = reserve(&pool, &volume);
@@ -66,8 +66,8 @@ fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
     stream.client().wait(None).unwrap().result.unwrap();
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     let held = [ask(&stream, 1), ask(&stream, 2)];
-    // The one is on the disk, which does not answer; the other would be due 57 s after the last block
-    // that may follow a span of 3 s.
+    // The first is on the disk, which does not answer. The second would be due 57 s after the last deadline
+    // that a span of 3 s permits.
     let cancelled = stream.client().wait(None).unwrap();
     assert_eq!(cancelled.user_data, 2);
     assert!(
@@ -84,7 +84,7 @@ fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
     let told = status.failed.unwrap();
     assert!(told.contains("time of its stream was over"), "{told}");
     assert!(pool.status().streams.is_empty());
-    // A write that was never begun makes nobody wonder what is on the disk.
+    // A write that never began leaves no doubt about the disk's content, so the volume still works.
     let writer = client(&pool);
     writer
         .write_at(&volume, Bytes(2 * MIB), &[7; 4096])
@@ -99,14 +99,14 @@ fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
 }
 
 #[test]
-fn what_a_stream_had_reserved_is_served_after_its_span() {
+fn reserved_requests_are_served_after_the_span() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let stream = reserve(&pool, &volume);
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     let held = [ask(&stream, 0), ask(&stream, 1)];
     wait_closed(&stream);
-    // Whoever asks for a report is served after what has been said to the disk before.
+    // A report is made after all earlier control calls to the disk.
     assert_eq!(pool.status().streams.len(), 1);
     assert!(stream.client().poll().is_none());
     rig.platters[0].stalled.store(false, Ordering::SeqCst);
@@ -118,7 +118,7 @@ fn what_a_stream_had_reserved_is_served_after_its_span() {
     assert_eq!(stream.close().blocks, 2);
 }
 
-/// A stream of 64 KiB blocks from `from` to `until` of the clock's time from now.
+/// A stream of 64 KiB blocks with a span from `from` to `until`, relative to the current time.
 fn planned(pool: &Pool, volume: &Arc<Volume>, op: Op, from: Nanos, until: Option<Nanos>) -> Stream {
     let now = clock::now();
     let spec = StreamSpec {
@@ -137,7 +137,7 @@ fn a_session_keeps_to_the_span_of_its_stream() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let [from, until] = [100, 2_000].map(Nanos::from_millis);
-    // A source and a sink without end: only the span ends these.
+    // A source and a sink without end, so that only the span ends the sessions.
     let endless = || std::fs::File::open("/dev/zero").unwrap();
     let sink = || std::fs::File::create("/dev/null").unwrap();
     for op in [Op::Write, Op::Read] {
@@ -179,7 +179,7 @@ fn a_session_that_is_stopped_before_its_time_ends_at_once_with_nothing() {
     assert_eq!(stream.close().blocks, 0);
 }
 
-/// What time of the processor this thread has had.
+/// Processor time that this thread has used.
 fn processor_time() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
@@ -199,13 +199,13 @@ fn a_player_whose_sink_does_not_read_sleeps_past_the_end_of_its_span() {
         ..stream_spec(&volume, Op::Read, 16 * MIB, MIB)
     };
     let stream = pool.reserve(spec).unwrap();
-    // A block is more than such a pair holds.
+    // A block is larger than the socket pair's buffers.
     let (sink, listener) = UnixStream::pair().unwrap();
     let stop = Stop::new().unwrap();
     std::thread::scope(|scope| {
         let player = scope.spawn(|| {
             let before = processor_time();
-            // All of it has been asked for long before the span is over.
+            // All blocks are submitted long before the end of the span.
             let player = Player::new(&stream, Bytes::ZERO).limit(Bytes(MIB));
             let report = player.run(&sink, &stop, &mut |_| {}).unwrap();
             (report, processor_time().saturating_sub(before))
@@ -218,7 +218,7 @@ fn a_player_whose_sink_does_not_read_sleeps_past_the_end_of_its_span() {
         let (report, took) = player.join().unwrap();
         assert_eq!(report.blocks, 1);
         assert!(report.bytes < MIB, "the sink took all of it");
-        // Whoever looks again and again has a part of a processor all the while, however busy that is.
+        // A thread that polled in a loop would use much of a processor during that time, on any host.
         assert!(took < Nanos(watched.0 / 10), "{took}");
     });
     drop(listener);
@@ -238,7 +238,7 @@ fn a_planned_player_that_nobody_listens_to_ends_at_once() {
         let sink = &sink;
         scope.spawn(move || tell.send(player.run(sink, stop, &mut |_| {})).unwrap());
         told.recv_timeout(Duration::from_secs(60)).or_else(|_| {
-            // It does not by itself.
+            // It did not end by itself.
             stop.stop();
             told.recv()
         })

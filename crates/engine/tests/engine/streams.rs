@@ -1,5 +1,4 @@
-//! Reservations: what is admitted, what they keep others from doing, and sessions that record and play
-//! through them.
+//! Streams: admission, the operations that reservations prevent, and sessions that record and play.
 
 mod admission;
 mod ahead;

@@ -1,4 +1,4 @@
-//! A stream that writes is admitted while a move holds writes back.
+//! Admission of a stream that writes while a move holds back writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,7 +18,7 @@ use testkit::until;
 
 const BLOCK: u64 = 65_536;
 
-/// Much longer than a write takes that is not held back.
+/// Much longer than a write that is not held back takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -34,7 +34,7 @@ fn a_recorder_admitted_meanwhile_is_not_held_back_by_the_copy() {
         ..on_disk(0)
     };
     let (mut asked, mut done) = (0, None);
-    // Asked once before the first pass, and once in each, for there is one chunk to copy.
+    // `progress` is called once before the first pass and once in each, because there is one chunk to copy.
     let moved = pool.move_extents("v", &elsewhere, &mut |_| {
         asked += 1;
         if asked <= PASSES_FREE + 1 {
@@ -49,7 +49,7 @@ fn a_recorder_admitted_meanwhile_is_not_held_back_by_the_copy() {
             let (_block, memory) = filled(stream.client(), &vec![8; BLOCK as usize]);
             let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);
             stream.client().submit(request.on(&stream)).unwrap();
-            // Looked at when the move is over: it would hold up all that ends with a panic here.
+            // Asserted when the move is over: a panic here would leave the move waiting.
             let wait = |client: &Client| client.wait(Some(PATIENCE)).is_some();
             done = Some((was_frozen, wait(stream.client()), wait(&writer)));
         }
@@ -72,9 +72,9 @@ fn a_recorder_admitted_meanwhile_is_not_held_back_by_the_wait_for_writes() {
         let _answer = [&from.stalled, &to.stalled].map(|stalled| OnDrop(stalled, false));
         let read = from.reads.load(SeqCst);
         let mover = scope.spawn(|| pool.move_extents("v", &on_disk(1), &mut |_| true));
-        // A look at the superblock comes first.
+        // A read of the superblock comes first.
         until("the chunk is read", || from.reads.load(SeqCst) > read + 1);
-        // The write that the move will wait for, when its copy has come to the other disk.
+        // The move will wait for this write after its copy to the other disk.
         from.stalled.store(true, SeqCst);
         let (_held, memory) = filled(&writer, &[9; 4096]);
         let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);

@@ -1,4 +1,4 @@
-//! The steps of a transaction.
+//! Performing the steps of a transaction.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -11,62 +11,62 @@ use crate::state::disk::core::DiskCore;
 use crate::state::raw::RawIo;
 use crate::state::request::IoFailure;
 
-/// Why the steps of a transaction were not all carried out.
+/// The reason why a step failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Unperformed {
+pub(crate) enum StepError {
     #[error(transparent)]
     Io(#[from] IoFailure),
-    /// The disk is not this server's any more.
+    /// Another server has the disk.
     #[error("{what}")]
     TakenOver { disk: usize, what: String },
 }
 
-/// Steps that could not be carried out.
-pub(crate) struct Undone {
-    /// Those before it were.
+/// The first step that failed.
+pub(crate) struct FailedStep {
+    /// Its index; earlier steps have been performed.
     pub(crate) at: usize,
-    /// Why not the others.
-    pub(crate) why: Unperformed,
+    /// The reason.
+    pub(crate) error: StepError,
 }
 
 impl RawIo {
-    /// Carries out the steps of a transaction, as [`volume::transaction`] demands.
+    /// Performs the steps of a transaction in order; [`volume::transaction`] has the rules.
     ///
     /// # Errors
-    /// What failed, or whose disk has another owner; no later step has been carried out.
-    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Undone> {
+    /// The first failure; no later step has been performed.
+    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), FailedStep> {
         let alike = |a: &Step, b: &Step| std::mem::discriminant(a) == std::mem::discriminant(b);
         let mut at = 0;
         for group in steps.chunk_by(alike) {
             let done = self.perform_group(disks, group);
-            done.map_err(|why| Undone { at, why })?;
+            done.map_err(|error| FailedStep { at, error })?;
             at += group.len();
         }
         Ok(())
     }
 
-    /// Whether a disk holds this.
+    /// Checks that a disk holds `data`.
     pub(crate) fn expect(
         &self,
         disks: &[DiskCore],
         disk: usize,
         start: Sector,
         data: &[u8],
-    ) -> Result<(), Unperformed> {
+    ) -> Result<(), StepError> {
         let mut found = vec![0; data.len()];
         self.read(disks, disk, start, &mut found)?;
         if found == data {
             return Ok(());
         }
         let (name, why) = (&disks[disk].name, volume::owner::why_not(data, &found));
-        Err(Unperformed::TakenOver {
+        Err(StepError::TakenOver {
             disk,
             what: format!("{name}: {why}"),
         })
     }
 
-    fn perform_group(&self, disks: &[DiskCore], group: &[Step]) -> Result<(), Unperformed> {
-        let _under_way = UnderWay::new(disks, group);
+    fn perform_group(&self, disks: &[DiskCore], group: &[Step]) -> Result<(), StepError> {
+        let _under_way = PendingMetadata::new(disks, group);
         let mut writes = Vec::new();
         let mut flushes = Vec::new();
         for step in group {
@@ -88,14 +88,14 @@ impl RawIo {
     }
 }
 
-/// A group of metadata on its way to its disks; counted there, so that `status` can say what waits for a
-/// disk that does not answer.
-struct UnderWay<'a> {
+/// Counts a group of metadata steps at its disks while it is being performed, so that `status` can name the disk
+/// that flushes wait for.
+struct PendingMetadata<'a> {
     disks: &'a [DiskCore],
     group: &'a [Step],
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> PendingMetadata<'a> {
     fn new(disks: &'a [DiskCore], group: &'a [Step]) -> Self {
         let under_way = Self { disks, group };
         for disk in under_way.disks() {
@@ -111,7 +111,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingMetadata<'_> {
     fn drop(&mut self) {
         for disk in self.disks() {
             disk.metadata.fetch_sub(1, Relaxed);
@@ -119,13 +119,13 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Has all these disks make what is complete durable, at the same time, and waits.
+/// Makes all completed writes of these disks durable, concurrently, and waits.
 pub(crate) fn sync_all(disks: &[&DiskCore]) -> Result<(), IoFailure> {
     let (sender, receiver) = mpsc::channel();
     for disk in disks {
         let sender = sender.clone();
         disk.sync(Box::new(move |result| {
-            // Whoever asked may have given up after another disk's failure.
+            // The receiver may have gone after another disk's failure.
             let _: Result<(), _> = sender.send(result);
         }));
     }

@@ -1,4 +1,4 @@
-//! Finding pages for a buffer, in the account's fixed part or among what it is granted.
+//! Allocation of pages for a buffer, from the account's fixed part or its grant.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use sched::units::Time;
 
 use super::super::AccountId;
 use super::super::slot::Slot;
-use super::record::{Entry, Part};
-use super::{Ledger, Placed, Refusal, bytes_of, client};
+use super::record::{AccountPart, AccountRecord, BufferRecord};
+use super::{Allocation, Ledger, Refusal, bytes_of, client};
 
 impl Ledger {
     /// Takes pages for a buffer of `id`.
@@ -17,7 +17,7 @@ impl Ledger {
         id: AccountId,
         count: u32,
         slots: &[Slot],
-    ) -> Result<Placed, Refusal> {
+    ) -> Result<Allocation, Refusal> {
         let available = self.page_count;
         if count > available {
             return Err(Refusal::Never { available });
@@ -30,19 +30,16 @@ impl Ledger {
             record.lacks_slot = true;
             return Err(Refusal::NotNow);
         };
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
+        let record = self.open_record(id);
         record.live += 1;
         record.missed = 0;
-        if part == Part::Variable {
+        if part == AccountPart::Variable {
             record.used += count;
         }
         let owners = &mut self.owners[pages.start as usize..pages.end as usize];
         let foreign = owners.iter().any(|&owner| owner != 0 && owner != id.0);
         owners.fill(id.0);
-        self.entries[slot as usize] = Entry {
+        self.entries[slot as usize] = BufferRecord {
             pages: pages.clone(),
             account: id,
             part,
@@ -50,10 +47,10 @@ impl Ledger {
             dropped: false,
             revoked: false,
             pinned: false,
-            spared: None,
+            reprieve: None,
             returned: false,
         };
-        Ok(Placed {
+        Ok(Allocation {
             slot,
             pages,
             foreign,
@@ -66,37 +63,34 @@ impl Ledger {
         id: AccountId,
         count: u32,
         slots: &[Slot],
-    ) -> Result<(Part, Range<u32>), Refusal> {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
+    ) -> Result<(AccountPart, Range<u32>), Refusal> {
+        let record = self.open_record(id);
         if let Some(pages) = record.fixed.take_low(count) {
-            return Ok((Part::Fixed, pages));
+            return Ok((AccountPart::Fixed, pages));
         }
         if record.used + count > record.granted {
             let wanted = record
                 .used
                 .saturating_add(record.waiting)
                 .saturating_add(record.missed.max(count));
-            self.tell_want(now, id, wanted);
+            self.request_memory(now, id, wanted);
             self.settle(now, slots);
         }
         let pages = self.take_granted(id, count);
         let record = self.accounts.get_mut(&id).expect("just found");
         if let Some(pages) = pages {
-            // What had to be wished for on top, to get it in one piece, goes back.
+            // Return pages that were requested in addition, to get a contiguous piece.
             let idle =
                 (record.granted - record.used).saturating_sub(count.saturating_add(record.waiting));
             self.give_back(now, id, idle);
-            return Ok((Part::Variable, pages));
+            return Ok((AccountPart::Variable, pages));
         }
         record.missed = record.missed.max(count);
         self.any_missed = true;
         if record.used + count <= record.granted {
-            // It is granted, but not in one piece: more has to come back for that.
+            // The pages are granted but not contiguous: more of them have to come back.
             let wanted = record.granted.saturating_add(count);
-            self.tell_want(now, id, wanted);
+            self.request_memory(now, id, wanted);
             self.settle(now, slots);
         }
         Err(Refusal::NotNow)
@@ -111,42 +105,44 @@ impl Ledger {
         }
     }
 
-    pub(super) fn put_pages(&mut self, id: AccountId, part: Part, pages: Range<u32>) {
+    pub(super) fn put_pages(&mut self, id: AccountId, part: AccountPart, pages: Range<u32>) {
         match (part, self.accounts.get_mut(&id)) {
-            (Part::Fixed, Some(record)) => record.fixed.give(pages),
+            (AccountPart::Fixed, Some(record)) => record.fixed.give(pages),
             _ => self.holes.give(pages),
         }
     }
 
-    /// Tells the policy how much variable memory the account would like to hold.
-    pub(super) fn tell_want(&mut self, now: Time, id: AccountId, wanted: u32) {
+    /// Tells the policy how much variable memory the account wants to hold.
+    pub(super) fn request_memory(&mut self, now: Time, id: AccountId, wanted: u32) {
         let wanted = wanted.max(self.accounts[&id].granted);
-        let told = self.shares.want(now, client(id), bytes_of(wanted));
-        debug_assert!(told.is_ok(), "{told:?}");
+        let accepted = self.shares.want(now, client(id), bytes_of(wanted));
+        debug_assert!(accepted.is_ok(), "{accepted:?}");
     }
 
-    /// Notes that a thread waits for variable memory, or has stopped to.
-    pub(crate) fn wait_for(
-        &mut self,
-        now: Time,
-        id: AccountId,
-        count: u32,
-        begins: bool,
-        slots: &[Slot],
-    ) {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
-        // What a waiting thread was refused is counted as what it waits for.
+    /// Records that a thread begins to wait for variable memory.
+    pub(crate) fn begin_wait(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
+        self.open_record(id).waiting += count;
+        self.waiting_changed(now, id, slots);
+    }
+
+    /// Records that a thread has ended to wait for variable memory.
+    pub(crate) fn end_wait(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
+        self.open_record(id).waiting -= count;
+        self.waiting_changed(now, id, slots);
+    }
+
+    fn waiting_changed(&mut self, now: Time, id: AccountId, slots: &[Slot]) {
+        let record = self.open_record(id);
+        // The refused pages are counted as waited for.
         record.missed = 0;
-        if begins {
-            record.waiting += count;
-        } else {
-            record.waiting -= count;
-        }
         let wanted = record.used.saturating_add(record.waiting);
-        self.tell_want(now, id, wanted);
+        self.request_memory(now, id, wanted);
         self.settle(now, slots);
+    }
+
+    fn open_record(&mut self, id: AccountId) -> &mut AccountRecord {
+        self.accounts
+            .get_mut(&id)
+            .expect("the caller holds the account open")
     }
 }

@@ -1,32 +1,32 @@
-//! Carrying out on pages what the policy decides: grants, requests to give back, taking by force.
+//! Carrying out the policy's decisions on pages: grants, requests to give back, and revocation.
 
 use sched::memory::MemoryAction;
 use sched::units::Time;
 
 use super::super::AccountId;
 use super::super::slot::Slot;
-use super::record::Spared;
+use super::record::Reprieve;
 use super::{Ledger, account, pages_of};
 
 impl Ledger {
-    /// The time has come to `now`. Returns when there will be something to do.
+    /// Advances the time to `now`. Returns the time of the next action.
     pub(crate) fn advance(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
         self.shares.advance(now);
-        // What is overdue has been taken, or is not needed any more.
+        // Overdue requests have been enforced by revocation, or have become unnecessary.
         for record in self.accounts.values_mut() {
             let owed = record.owed();
-            record.asked.retain(|ask| ask.0 > now);
+            record.to_give_back.retain(|ask| ask.0 > now);
             if owed > 0 && record.owed() == 0 {
                 record.event.signal();
             }
         }
         self.settle(now, slots);
-        let next = [self.shares.next_deadline(), self.end_respites(now, slots)];
+        let next = [self.shares.next_deadline(), self.end_reprieves(now, slots)];
         self.settle(now, slots);
         next.into_iter().flatten().min()
     }
 
-    /// Carries out what the policy has decided.
+    /// Carries out the policy's pending decisions.
     pub(crate) fn settle(&mut self, now: Time, slots: &[Slot]) {
         while let Some(action) = self.shares.next_action() {
             match action {
@@ -34,14 +34,14 @@ impl Ledger {
                     if let Some(record) = self.accounts.get_mut(&account(client)) {
                         record.fixed_granted = true;
                         record.fixed_missing = record.fixed_pages;
-                        self.news = true;
+                        self.may_serve_waiters = true;
                     }
                 }
                 MemoryAction::GrantVariable { client, bytes } => {
                     if let Some(record) = self.accounts.get_mut(&account(client)) {
                         record.granted += pages_of(bytes);
-                        self.news = true;
-                        record.tell_starved();
+                        self.may_serve_waiters = true;
+                        record.wake_refused();
                     }
                 }
                 MemoryAction::Ask { client, bytes, by } => {
@@ -59,7 +59,7 @@ impl Ledger {
         let Some(record) = self.accounts.get_mut(&id) else {
             return;
         };
-        record.asked.push_back((by, count));
+        record.to_give_back.push_back((by, count));
         self.new_deadline = true;
         let idle = record.granted - record.used;
         self.give_back(now, id, idle.min(count));
@@ -75,7 +75,7 @@ impl Ledger {
         let idle = (record.granted - record.used).min(count);
         record.granted -= count.min(record.granted);
         let mut left = count - idle;
-        // From the low end, where the free pages are, so that what is taken makes one hole with them.
+        // From the low end, next to the free pages, so that revoked and free pages join into one hole.
         let mut candidates: Vec<_> = (0..self.entries.len())
             .filter(|&index| self.entries[index].can_be_taken(id))
             .collect();
@@ -87,16 +87,16 @@ impl Ledger {
             let entry = &mut self.entries[index];
             entry.revoked = true;
             let taken = entry.pages.len() as u32;
-            // While a transfer fills it, its pages could not be had anyway.
-            entry.spared = slots[index].spare().then_some(Spared {
-                look_at: now + self.respite,
+            // While a transfer fills it, its pages could not be reused anyway.
+            entry.reprieve = slots[index].spare().then_some(Reprieve {
+                look_at: now + self.reprieve_duration,
                 has_ended: false,
             });
-            if entry.spared.is_some() {
-                self.spared.push(index as u32);
+            if entry.reprieve.is_some() {
+                self.reprieved.push(index as u32);
                 self.new_deadline = true;
             }
-            let hand_back = entry.spared.is_none() && slots[index].revoke();
+            let hand_back = entry.reprieve.is_none() && slots[index].revoke();
             entry.pinned = !hand_back;
             if let Some(record) = self.accounts.get_mut(&id) {
                 record.used -= taken;
@@ -110,7 +110,7 @@ impl Ledger {
             }
             left = left.saturating_sub(taken);
         }
-        // A buffer is taken whole: what it was larger than the claim goes back as well.
+        // Buffers are revoked whole; the surplus goes back.
         if let Some(record) = self.accounts.get(&id) {
             let idle = record.granted - record.used;
             record.event.signal();
@@ -118,35 +118,35 @@ impl Ledger {
         }
     }
 
-    /// Takes what was spared and is due: it has been read, or the transfer ended a respite ago.
-    /// Returns when there will next be something to look at.
-    fn end_respites(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
+    /// Revokes buffers whose reprieve has ended, because they were read or their transfer ended long enough
+    /// ago. Returns the time of the next check.
+    fn end_reprieves(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for index in std::mem::take(&mut self.spared) {
+        for index in std::mem::take(&mut self.reprieved) {
             let entry = &mut self.entries[index as usize];
-            let Some(spared) = &mut entry.spared else {
+            let Some(reprieve) = &mut entry.reprieve else {
                 continue;
             };
             let slot = &slots[index as usize];
-            if spared.look_at <= now {
+            if reprieve.look_at <= now {
                 let is_filled = slot.is_being_filled();
-                if !slot.is_unread() || (spared.has_ended && !is_filled) {
-                    entry.spared = None;
+                if !slot.is_unread() || (reprieve.has_ended && !is_filled) {
+                    entry.reprieve = None;
                     if slot.revoke() {
                         self.hand_back(now, index);
                     }
                     continue;
                 }
-                spared.has_ended = !is_filled;
-                spared.look_at = now + self.respite;
+                reprieve.has_ended = !is_filled;
+                reprieve.look_at = now + self.reprieve_duration;
             }
-            next = [next, Some(spared.look_at)].into_iter().flatten().min();
-            self.spared.push(index);
+            next = [next, Some(reprieve.look_at)].into_iter().flatten().min();
+            self.reprieved.push(index);
         }
         next
     }
 
-    /// Finds pages for fixed parts that are granted.
+    /// Allocates pages for fixed parts that are granted.
     fn place_fixed(&mut self) {
         if self
             .accounts
@@ -167,7 +167,7 @@ impl Ledger {
                 record.fixed.give(region.clone());
                 record.regions.push(region);
             }
-            self.news = true;
+            self.may_serve_waiters = true;
             record.event.signal();
         }
     }

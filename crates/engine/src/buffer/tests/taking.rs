@@ -1,4 +1,4 @@
-//! Memory that goes from one account to another: asked back, given, taken, spared, waited for.
+//! Memory that passes from one account to another: requests to give back, revocation, reprieves, and waiting.
 
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
@@ -7,7 +7,7 @@ use super::super::*;
 use super::{MIB, manual, unlocked};
 use testkit::until;
 
-/// A client that holds everything, and one that wants some of it.
+/// A client that holds all memory, and one that has little.
 fn crowded(memory: &Memory) -> (Account, Vec<Buffer>, Account) {
     let greedy = memory.open_account("greedy", Bytes(64 << 10)).unwrap();
     let poor = memory.open_account("poor", Bytes(64 << 10)).unwrap();
@@ -19,7 +19,7 @@ fn crowded(memory: &Memory) -> (Account, Vec<Buffer>, Account) {
 }
 
 #[test]
-fn who_has_too_much_is_asked_and_gives_back() {
+fn account_above_its_share_is_asked_and_gives_back() {
     let (memory, _) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
     greedy.event().drain();
@@ -37,7 +37,7 @@ fn who_has_too_much_is_asked_and_gives_back() {
 }
 
 #[test]
-fn who_does_not_give_back_in_time_loses_buffers() {
+fn account_that_does_not_give_back_in_time_loses_buffers() {
     let (memory, clock) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
     let size = memory.size().0 as usize / 4;
@@ -65,10 +65,10 @@ fn who_does_not_give_back_in_time_loses_buffers() {
 }
 
 #[test]
-fn a_large_piece_is_found_although_what_is_free_lies_scattered() {
+fn large_buffer_is_found_in_fragmented_memory() {
     let (memory, clock) = manual();
     let (greedy, mut held, poor) = crowded(&memory);
-    // Every fourth buffer goes back: a quarter is free, in holes of 64 KiB.
+    // Every fourth buffer is dropped: a quarter of the memory is free, in holes of 64 KiB.
     let mut index = 0;
     held.retain(|_| {
         index += 1;
@@ -97,7 +97,7 @@ fn a_large_piece_is_found_although_what_is_free_lies_scattered() {
 }
 
 #[test]
-fn who_is_not_asked_any_more_is_told() {
+fn account_is_notified_when_a_request_to_give_back_ends() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     assert_eq!(
@@ -114,9 +114,9 @@ fn who_is_not_asked_any_more_is_told() {
     assert!(held.iter().all(|buffer| !buffer.is_revoked()));
 }
 
-/// Buffers that were taken count as buffers until their holder lets go of them.
+/// Revoked buffers count as buffers until their holder drops them.
 #[test]
-fn who_is_refused_because_there_are_too_many_buffers_is_told_when_there_are_fewer() {
+fn account_refused_for_lack_of_slots_is_notified_when_one_is_free() {
     let (memory, clock) = manual();
     let greedy = memory.open_account("greedy", Bytes(64 << 10)).unwrap();
     let poor = memory.open_account("poor", Bytes(64 << 10)).unwrap();
@@ -173,9 +173,9 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     assert!(poor.allocate(size).is_ok());
 }
 
-/// A disk may take longer than the time to give back. What it reads reaches who asked for it.
+/// A disk may take longer than the give-back time. The requester still gets the data.
 #[test]
-fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
+fn buffer_being_read_into_is_revoked_only_after_its_use() {
     for honest in [true, false] {
         let (memory, clock) = manual();
         let (greedy, mut held, poor) = crowded(&memory);
@@ -208,7 +208,7 @@ fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
         if honest {
             held.clear();
         } else {
-            // Kept after that, it is taken.
+            // Kept after that, it is revoked.
             while let Some(next) = memory.tick() {
                 clock.advance_to(next);
             }
@@ -221,10 +221,10 @@ fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
     }
 }
 
-/// The time to give back is over just after a disk is done: who asked still gets the data, and then
-/// the memory is taken, whether it is let go of or not.
+/// The give-back time ends just after a disk is done. The requester still gets the data; then the memory is
+/// revoked, dropped or not.
 #[test]
-fn what_a_disk_has_just_read_is_still_there_for_its_reader() {
+fn just_read_buffer_is_revoked_only_after_its_use() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     for buffer in &held {
@@ -243,9 +243,9 @@ fn what_a_disk_has_just_read_is_still_there_for_its_reader() {
     assert!(poor.allocate(size).is_ok());
 }
 
-/// Data on its way to a client that does not take it: its buffers are dropped, its memory is not free.
+/// Data on its way to a client that does not take it: its buffers are dropped, but its memory is not free.
 #[test]
-fn what_a_transfer_uses_is_held_by_whoever_dropped_it() {
+fn dropped_buffer_in_transfer_counts_as_its_accounts() {
     let (memory, clock) = manual();
     let (greedy, held, poor) = crowded(&memory);
     let pieces = held
@@ -259,13 +259,13 @@ fn what_a_transfer_uses_is_held_by_whoever_dropped_it() {
     let size = memory.size().0 as usize / 4;
     assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
     let (_, by) = greedy.asked_back().unwrap();
-    // What is sent in time is given back.
+    // Data sent in time counts as given back.
     drop(sending.pop());
     assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
     assert!(variable() < before);
     clock.advance_to(by);
     memory.tick();
-    // Taken, but not there: it is told so until it is.
+    // Revoked, but still in transfer: the account is reported as late until the transfers end.
     assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
     assert!(greedy.asked_back().unwrap().1 <= by);
     drop(sending);
@@ -308,7 +308,7 @@ fn waiting_ends_at_the_time_given() {
 }
 
 #[test]
-fn a_new_guarantee_takes_what_was_on_loan() {
+fn new_fixed_part_takes_borrowed_memory() {
     let config = MemoryConfig {
         give_back_within: Nanos::from_millis(10),
         ..unlocked(Bytes::from_mib(4))
@@ -326,13 +326,13 @@ fn a_new_guarantee_takes_what_was_on_loan() {
 }
 
 #[test]
-fn a_fixed_part_for_buffers_has_room_for_each_in_memory_that_is_in_pieces() {
+fn fixed_part_for_buffers_has_room_for_each_in_fragmented_memory() {
     const PIECE: usize = 128 << 10;
     let (memory, _) = manual();
     let greedy = memory.open_account("greedy", Bytes(0)).unwrap();
     let all = || std::iter::from_fn(|| greedy.allocate(PIECE).ok()).map(Some);
     let mut held: Vec<_> = all().collect();
-    // Holes, by how many pieces they have room for. The first lies highest.
+    // Holes, by the number of pieces that they have room for. The first has the highest address.
     let mut at = 0;
     for room in [3, 1, 4, 1] {
         held[at..at + room].fill_with(|| None);
@@ -341,13 +341,13 @@ fn a_fixed_part_for_buffers_has_room_for_each_in_memory_that_is_in_pieces() {
     const SIZE: usize = 3 * PIECE / 2;
     let rest = memory.free().0 - (9 * PIECE) as u64;
     assert!(rest < SIZE as u64, "it has room as well: {rest}");
-    // Two in each of the larger holes, but not five, although there are pages for more.
+    // Two buffers fit into each of the larger holes, but not five, although enough pages are free.
     let asked = Bytes(5 * SIZE as u64);
     let available = Bytes((2 + 2) * SIZE as u64);
     assert!(asked < memory.free());
     let refused = memory.open_account_for("stream", SIZE, 5).unwrap_err();
     assert_eq!(refused, MemoryError::TooMuch { asked, available });
-    // With no such buffers in mind it is had in pieces.
+    // Without a buffer size, the fixed part may consist of any pieces.
     drop(memory.open_account("pieces", asked).unwrap());
     let stream = memory.open_account_for("stream", SIZE, 4).unwrap();
     held.extend(all());

@@ -8,7 +8,9 @@ use sched::request::{Class, Op, Order, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount, Time};
 
-use super::super::{Dispatcher, DispatcherConfig, DispatcherHandle, Io, Patience, Places, Reason};
+use super::super::{
+    Dispatcher, DispatcherConfig, DispatcherHandle, Io, Patience, Places, RejectReason,
+};
 use crate::buffer::{Account, Buffer, Memory, MemoryConfig};
 use crate::clock;
 use crate::completion::{CompletionQueue, IoError};
@@ -19,15 +21,15 @@ use crate::rt::ThreadParams;
 const SECTORS: SectorCount = SectorCount(2048);
 const SIZE: usize = SECTOR_BYTES as usize;
 
-/// A disk that is done when it is given something, and remembers who gave it.
-struct AtOnce {
+/// A disk that completes transfers while taking them, and records the thread that submitted.
+struct InstantDisk {
     bytes: Vec<u8>,
     ready: Vec<Done>,
     panics: Arc<AtomicBool>,
     served_by: Arc<Mutex<Vec<ThreadId>>>,
 }
 
-impl Disk for AtOnce {
+impl Disk for InstantDisk {
     fn capacity(&self) -> SectorCount {
         SECTORS
     }
@@ -83,7 +85,7 @@ struct Rig {
 
 fn rig() -> Rig {
     let (panics, served_by) = (Arc::default(), Arc::default());
-    let disk = AtOnce {
+    let disk = InstantDisk {
         bytes: vec![0; SECTORS.bytes().0 as usize],
         ready: Vec::new(),
         panics: Arc::clone(&panics),
@@ -140,8 +142,8 @@ impl Rig {
         assert_eq!((answer.token, answer.result), (sector, Ok(())));
     }
 
-    /// Reads until the read was served by the calling thread, which is so as soon as the disk's thread
-    /// has gone to sleep. False if it never is.
+    /// Reads until a read is served by the calling thread, which happens once the disk's thread sleeps. False
+    /// if it never happens.
     fn borrows(&self) -> bool {
         let queue = CompletionQueue::new(1).unwrap();
         let buffer = self.account.allocate(SIZE).unwrap();
@@ -154,7 +156,7 @@ impl Rig {
 }
 
 #[test]
-fn who_submits_serves_while_the_thread_sleeps_and_nobody_was_promised_anything() {
+fn submitter_serves_while_the_thread_sleeps_and_no_task_has_joined() {
     let rig = rig();
     assert!(rig.borrows());
     let params = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
@@ -178,7 +180,7 @@ fn who_submits_serves_while_the_thread_sleeps_and_nobody_was_promised_anything()
 }
 
 #[test]
-fn no_request_and_no_control_call_is_lost_among_many_submitters() {
+fn requests_and_control_calls_of_many_submitters_are_all_served() {
     const SUBMITTERS: u64 = 4;
     const ROUNDS: u64 = 2_000;
     let rig = rig();
@@ -233,14 +235,14 @@ fn a_borrower_that_panics_ends_the_dispatcher_and_goes_on_itself() {
     rig.panics.store(true, Ordering::SeqCst);
     let queue = CompletionQueue::new(1).unwrap();
     let buffer = rig.account.allocate(SIZE).unwrap();
-    // Served by whoever has the disk: this thread, as a rule, or the disk's.
+    // Served by the owner of the runner: usually this thread, otherwise the disk's.
     rig.handle
         .submit(rig.io(&queue, Op::Read, 7, &buffer))
         .unwrap();
     assert_eq!(queue.wait(None).unwrap().result, Err(IoError::Stopped));
-    // The disk's thread ends, whoever had the disk.
+    // The disk's thread ends in either case.
     let late = rig.io(&queue, Op::Read, 7, &buffer);
     rig.dispatcher.stop(true);
     let refused = rig.handle.try_submit(late).unwrap_err();
-    assert_eq!(refused.reason, Reason::Stopped);
+    assert_eq!(refused.reason, RejectReason::Stopped);
 }

@@ -4,7 +4,7 @@ use super::super::slots::index_of;
 use super::{DispatcherState, Phase};
 
 impl DispatcherState {
-    /// Invariants. The thorough ones cost a pass over all places, so they are sampled.
+    /// Checks invariants. The expensive checks scan all slots, so they run on a sample of events.
     pub(super) fn check(&self) {
         assert!(
             self.on_disk <= self.disk_places,

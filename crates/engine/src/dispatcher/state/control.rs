@@ -1,4 +1,4 @@
-//! What the control plane asks: tasks that join and leave, delta-L, how things stand.
+//! Calls of the control plane: joining and leaving tasks, delta-L, and reports.
 
 use sched::disk::{JoinError, TaskKind};
 use sched::request::{Class, RequestId};
@@ -10,7 +10,7 @@ use super::{DispatcherReport, DispatcherState, Entry, Health, LeaveReply, Phase}
 use crate::completion::IoError;
 
 impl DispatcherState {
-    /// Lets an admitted task join.
+    /// Adds an admitted task.
     ///
     /// # Errors
     /// Those of [`DiskScheduler::join`](sched::disk::DiskScheduler::join).
@@ -31,15 +31,15 @@ impl DispatcherState {
         Ok(())
     }
 
-    /// Whether a stream or a client has been promised a share of the disk. The floor promises nobody
-    /// anything as long as there is nobody else.
+    /// True if a stream or a client has a reservation on the disk. The floor alone is no reservation that
+    /// matters, because nothing competes with it.
     #[must_use]
     pub fn has_promises(&self) -> bool {
         self.counters.tasks.len() > usize::from(self.floor.is_some())
     }
 
-    /// Lets a task leave: its queued stream requests are cancelled, and once none is on the disk `reply`
-    /// is called with the instant from which its share is free (`None`: no such task).
+    /// Removes a task and cancels its queued stream requests. Once none is on the disk, calls `reply` with the
+    /// time from which the task's share is free (`None`: no such task).
     pub fn leave(&mut self, now: Time, id: TaskId, reply: LeaveReply) {
         let now = self.event(now);
         self.fail_queued(now, IoError::Cancelled, |entry| {
@@ -49,9 +49,8 @@ impl DispatcherState {
         self.retry_leaves(now);
     }
 
-    /// The time of a task is over: what it has queued, or will yet have, that is due after
-    /// `last_deadline` is cancelled. A stream that asked for more than it had reserved would otherwise
-    /// stay for as long as its requests are early.
+    /// Ends the span of a task: queued and future requests that are due after `last_deadline` are cancelled.
+    /// Without this, a stream that exceeded its rate would stay as long as its requests are early.
     pub fn end_span(&mut self, now: Time, id: TaskId, last_deadline: Time) {
         let now = self.event(now);
         if !self.counters.tasks.contains_key(&id) {
@@ -71,7 +70,7 @@ impl DispatcherState {
         self.retry_leaves(now);
     }
 
-    /// Whether a queued request is due after the time of its task.
+    /// True if a queued request is due after the end of its task's span.
     pub(super) fn outlives(&self, id: RequestId, class: Class) -> bool {
         let Some(task) = class.of_stream() else {
             return false;
@@ -105,13 +104,13 @@ impl DispatcherState {
         }
     }
 
-    /// Tells the scheduler delta-L of the tasks that have joined, corrected and as published.
+    /// Sets delta-L for the tasks that have joined, corrected and as published.
     pub fn set_delta_l(&mut self, now: Time, corrected: Nanos, published: Nanos) {
         let now = self.event(now);
         self.scheduler.set_delta_l(now, corrected, published);
     }
 
-    /// What is wrong, and for how long pieces have been on the disk without one being completed.
+    /// The disk's health, and the time for which it has held pieces without completing one.
     #[must_use]
     pub fn health(&self, now: Time) -> (Health, Nanos) {
         let silent = if self.on_disk > 0 {
@@ -122,7 +121,7 @@ impl DispatcherState {
         (self.health, silent)
     }
 
-    /// How things stand.
+    /// A report of the current state.
     pub fn report(&mut self, now: Time) -> DispatcherReport {
         let now = self.event(now);
         let mut counters = self.counters.clone();

@@ -1,16 +1,19 @@
-//! What goes wrong with a disk, and then.
+//! Faults of a disk, including stalls.
 //!
-//! | what | then |
-//! |---|---|
-//! | a transfer fails | it answers the error; of those queued, writes that were to come after a failed write fail too |
-//! | the disk is gone | everything queued or submitted fails |
-//! | no completion for `stalled_after` | the disk is *stalled*: its requests wait, and reports say so |
-//! | no completion for `give_up_after` | it is *given up*: everything queued, on the disk, or submitted fails; when the disk has completed all that was on it after all, it is served again |
-//! | the dispatcher stops | everything queued fails or is served, as asked; what is on the disk is waited for |
+//! * A transfer fails: it is answered with the error. Queued writes that are ordered after a failed write
+//!   fail too.
+//! * The disk is gone: all queued and new requests fail.
+//! * No completion for `stalled_after`: the disk is *stalled*. Its requests wait, and reports say so.
+//! * No completion for `give_up_after`: the disk is *given up*. All requests queued, on the disk, or new
+//!   fail. The disk is served again when it has completed everything that was on it.
+//! * The dispatcher stops: queued requests fail or are served, as asked; requests on the disk are awaited.
 //!
-//! A request that is given up while it is on the disk keeps its place and its memory until the disk
-//! lets go of them. Nothing else is given to the disk before: a write that was given up would otherwise go over
-//! what was written there since.
+//! A stall is detected by [`DispatcherState::check_stall`], which every call of `next_action` makes.
+//! `stall_at` is the alarm for it. [`DispatcherState::answers_again`] ends it.
+//!
+//! A request that is given up while it is on the disk keeps its slot and its memory until the disk releases
+//! them. Until then nothing else is given to the disk: the abandoned write could otherwise overwrite newer
+//! data.
 
 use sched::disk::SubmitError;
 use sched::request::{Class, Op, Order, RequestId};
@@ -23,7 +26,7 @@ use crate::completion::IoError;
 use crate::disk::DiskError;
 
 impl DispatcherState {
-    /// Why a request is not even queued.
+    /// The reason why a new request is not queued.
     pub(super) fn refusal(&self, class: Class) -> Option<IoError> {
         if self.stopping {
             return Some(IoError::Stopped);
@@ -42,8 +45,8 @@ impl DispatcherState {
         None
     }
 
-    /// Why the rest of a split request is not to be served any more.
-    pub(super) fn doomed(&self, id: RequestId) -> Option<IoError> {
+    /// The reason why the rest of a split request is not served.
+    pub(super) fn rest_failure(&self, id: RequestId) -> Option<IoError> {
         let entry = self.entries[index_of(id)].as_ref()?;
         if entry.target.is_none() {
             return Some(IoError::Cancelled);
@@ -51,7 +54,7 @@ impl DispatcherState {
         self.refusal(entry.class)
     }
 
-    /// The write `id` has failed: so do the queued writes that were to come after it, and those after them.
+    /// The write `id` has failed: fails the queued writes ordered after it, directly or through others.
     pub(super) fn fail_followers(&mut self, now: Time, id: RequestId) {
         let mut failed = vec![id];
         while let Some(id) = failed.pop() {
@@ -70,21 +73,21 @@ impl DispatcherState {
                 .collect();
             for follower in followers {
                 self.scheduler.cancel(now, follower);
-                self.finish(follower, Err(IoError::Forerunner), now);
+                self.finish(follower, Err(IoError::PredecessorFailed), now);
                 failed.push(follower);
             }
         }
         self.retry_leaves(now);
     }
 
-    /// Whether a request is a write that was to come after one that has failed.
+    /// True if a request is a write that is ordered after a failed one.
     pub(super) fn is_after_failed(&self, op: Op, order: &Order) -> bool {
         let mut named = order.after.iter().flatten();
         op == Op::Write && named.any(|id| self.failed_writes.contains(id))
     }
 
-    /// The disk has completed something. One that was given up is served again only when it has completed all
-    /// that was on it then.
+    /// Ends a stall after a completion. A disk that was given up is served again only when it has completed
+    /// everything that was on it at that time.
     pub(super) fn answers_again(&mut self) {
         let is_abandoned = |entry: &Entry| entry.phase == Phase::OnDisk && entry.target.is_none();
         let owes = self.health.given_up && self.entries.iter().flatten().any(is_abandoned);
@@ -95,48 +98,48 @@ impl DispatcherState {
         }
     }
 
-    /// The disk is gone.
+    /// Handles the loss of the disk: all queued requests fail.
     pub fn gone(&mut self, now: Time, error: DiskError) {
         let now = self.event(now);
         self.health.gone = Some(error);
         self.fail_queued(now, IoError::Disk(error), |_| true);
     }
 
-    /// The disk cannot even be waited for any more: what is on it will not come back.
-    pub fn deaf(&mut self, now: Time, error: DiskError) {
-        self.deaf = true;
+    /// Handles a disk that cannot even be waited for: its pending completions will never arrive.
+    pub fn wait_failed(&mut self, now: Time, error: DiskError) {
+        self.wait_failed = true;
         self.gone(now, error);
         self.give_up_on_disk(now, IoError::Disk(error));
     }
 
-    /// Whether the disk can be waited for.
+    /// True if the disk cannot be waited for any more.
     #[must_use]
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
+    pub fn has_wait_failed(&self) -> bool {
+        self.wait_failed
     }
 
-    /// Ends: takes no more requests; with `drain` serves those it has, otherwise fails those queued.
+    /// Stops accepting requests; with `drain` serves the queued ones, otherwise fails them.
     pub fn stop(&mut self, now: Time, drain: bool) {
         let now = self.event(now);
         self.stopping = true;
         if !drain {
-            self.hurried = true;
+            self.is_hurried = true;
             self.fail_queued(now, IoError::Stopped, |_| true);
         }
     }
 
-    /// Whether it has stopped and everything has been answered.
+    /// True if it has stopped and all requests have been answered.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let abandoned = self.deaf || self.health.given_up;
+        let abandoned = self.wait_failed || self.health.given_up;
         self.stopping
             && self.answers.is_empty()
             && (self.live == 0 || (abandoned && self.live == self.on_disk))
     }
 
-    /// When the disk will next have been silent for too long.
+    /// When the current stall limit passes, if nothing completes before.
     pub(super) fn stall_at(&self) -> Option<Time> {
-        let waits = self.on_disk > 0 && !self.health.given_up && !self.deaf;
+        let waits = self.on_disk > 0 && !self.health.given_up && !self.wait_failed;
         let limit = if self.health.stalled {
             self.give_up_after()
         } else {
@@ -145,13 +148,13 @@ impl DispatcherState {
         waits.then(|| self.progress.saturating_add(limit))
     }
 
-    /// Who stops in a hurry has been patient enough when the disk counts as stalled.
+    /// The give-up limit. When stopping without draining, a stalled disk is given up at once.
     pub(super) fn give_up_after(&self) -> Nanos {
         let Patience {
             stalled_after,
             give_up_after,
         } = self.patience;
-        if self.hurried {
+        if self.is_hurried {
             stalled_after
         } else {
             give_up_after.max(stalled_after)
@@ -175,7 +178,7 @@ impl DispatcherState {
         self.give_up_on_disk(now, IoError::Stalled);
     }
 
-    /// Fails what is queued and matches.
+    /// Fails the queued requests that match.
     pub(super) fn fail_queued(
         &mut self,
         now: Time,
@@ -195,7 +198,7 @@ impl DispatcherState {
         self.retry_leaves(now);
     }
 
-    /// Answers what is on the disk, without getting back what the disk holds.
+    /// Answers the requests on the disk; the disk keeps their memory.
     pub(super) fn give_up_on_disk(&mut self, now: Time, error: IoError) {
         for entry in self
             .entries
@@ -212,7 +215,7 @@ impl DispatcherState {
                 });
             }
         }
-        // Who leaves does not wait for what may never come back.
+        // Tasks that leave do not wait for abandoned requests.
         self.retry_leaves(now);
     }
 }

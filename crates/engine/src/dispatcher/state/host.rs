@@ -1,10 +1,10 @@
-//! What the host keeps the disk from, as far as it can be seen from here.
+//! Delays that the host causes, as far as they are visible here.
 //!
-//! | when | seen by |
+//! | delay | measured by |
 //! |---|---|
-//! | a decision was due, by an event or an alarm, and was made later | the next decision |
-//! | the disk had a piece later than it was decided | [`DispatcherState::issued_late`] |
-//! | a completion was taken later than the drive had it | [`Done::host_late`](crate::disk::Done) |
+//! | from an event or alarm to the decision | the next decision |
+//! | from a decision to the disk having the piece | [`DispatcherState::issued_late`] |
+//! | from a completion at the drive to its arrival here | [`Done::host_late`](crate::disk::Done) |
 
 use sched::request::RequestId;
 use sched::units::{Nanos, Time};
@@ -14,8 +14,8 @@ use super::super::slots::index_of;
 use super::{DispatcherState, Phase};
 
 impl DispatcherState {
-    /// The disk had the piece `tag`, of the decision that was made last, so long after it: the thread was
-    /// kept from its work in between. Ordinary costs of issuing are none of this.
+    /// Records that the piece `tag` of the last decision reached the disk this late, because the thread was
+    /// interrupted in between. Ordinary costs of issuing, up to [`HOST_LATE_LIMIT`], are ignored.
     pub fn issued_late(&mut self, tag: u64, by: Nanos) {
         if by <= HOST_LATE_LIMIT {
             return;
@@ -30,20 +30,19 @@ impl DispatcherState {
         }
     }
 
-    /// The host kept the disk from its work between these instants.
+    /// Records that the host kept the disk from its work between these times.
     pub(super) fn host_took(&mut self, from: Time, to: Time) {
         self.counters.host_was_late(to.saturating_since(from));
         self.debt.took(from, to);
     }
 
-    /// A decision is made, which the host may have put off; and the scheduler says by how much requests
-    /// may be late from now on.
+    /// Records a decision, which the host may have delayed, and limits the debt by the scheduler's bound.
     pub(super) fn decision_made(&mut self, now: Time) {
         let event = self.decision_due.take();
         let event = event.filter(|due| now.saturating_since(*due) > HOST_LATE_LIMIT);
         let due = [event, self.alarm.take()].into_iter().flatten().min();
         if let Some(due) = due {
-            // Before it was released nothing was kept waiting.
+            // Before the first release nothing was delayed.
             let released = self.scheduler.busy_since(now).unwrap_or(now);
             self.counters.host_was_late(now.saturating_since(due));
             self.debt.took(due.max(released).min(now), now);
@@ -51,7 +50,7 @@ impl DispatcherState {
         self.limit_debt(now);
     }
 
-    /// Something has been completed: the disk may have caught up.
+    /// Limits the debt by the scheduler's bound, because the disk may have caught up.
     pub(super) fn limit_debt(&mut self, now: Time) {
         if self.debt.owed() > Nanos::ZERO
             && let Some(shortfall) = self.scheduler.shortfall(now)

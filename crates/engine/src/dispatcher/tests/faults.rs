@@ -3,14 +3,14 @@
 use super::*;
 
 #[test]
-fn after_a_failed_write_what_was_to_come_after_it_fails_and_nothing_else() {
+fn failed_write_fails_only_writes_ordered_after_it() {
     let rig = rig();
     let after = |mut io: Io, ids: [Option<RequestId>; 2]| {
         (io.order.after[0], io.order.after[1]) = (ids[0], ids[1]);
         rig.handle.submit(io).unwrap()
     };
     rig.freeze();
-    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.faults.fails_writes.store(true, Ordering::SeqCst);
     let failed = rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
     let read = after(rig.small(2, Op::Read, 64), [Some(failed), None]);
     let write = after(rig.small(3, Op::Write, 64), [Some(read), Some(failed)]);
@@ -22,12 +22,15 @@ fn after_a_failed_write_what_was_to_come_after_it_fails_and_nothing_else() {
         "{results:?}"
     );
     assert_eq!((results[&0], results[&2]), (Ok(()), Ok(())));
-    let forerunner = Err(IoError::Forerunner);
-    assert_eq!((results[&3], results[&4]), (forerunner, forerunner));
-    rig.knobs.fails_writes.store(false, Ordering::SeqCst);
-    // One that was on its way when the other failed.
+    let predecessor_failed = Err(IoError::PredecessorFailed);
+    assert_eq!(
+        (results[&3], results[&4]),
+        (predecessor_failed, predecessor_failed)
+    );
+    rig.faults.fails_writes.store(false, Ordering::SeqCst);
+    // A write that is submitted only after the failure.
     after(rig.small(5, Op::Write, 0), [None, Some(write)]);
-    assert_eq!(rig.answer().result, forerunner);
+    assert_eq!(rig.answer().result, predecessor_failed);
     rig.handle.submit(rig.small(6, Op::Write, 0)).unwrap();
     assert_eq!(rig.answer().result, Ok(()));
 }
@@ -41,7 +44,7 @@ fn a_disk_that_is_torn_off_fails_everything_queued() {
             .submit(rig.small(token, Op::Read, token))
             .unwrap();
     }
-    rig.knobs.vanished.store(true, Ordering::SeqCst);
+    rig.faults.vanished.store(true, Ordering::SeqCst);
     rig.thaw();
     let results = rig.results(20);
     let gone = Err(IoError::Disk(DiskError::Gone {
@@ -57,7 +60,7 @@ fn a_disk_that_cannot_be_waited_for_is_gone() {
     let rig = rig();
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
-    rig.knobs.deaf.store(true, Ordering::SeqCst);
+    rig.faults.wait_failed.store(true, Ordering::SeqCst);
     rig.settle();
     let results = rig.results(2);
     assert!(
@@ -123,7 +126,7 @@ fn a_stall_is_no_error_until_the_disk_is_given_up() {
 }
 
 #[test]
-fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
+fn stop_without_drain_does_not_wait_for_a_stalled_disk() {
     let patience = Patience {
         stalled_after: Nanos::from_millis(1),
         ..NEVER
@@ -139,9 +142,9 @@ fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
     );
 }
 
-/// A write that was given up may reach its place yet, and must not go over what was written there since.
+/// The abandoned write may still reach the disk, and must not overwrite newer data.
 #[test]
-fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_that() {
+fn given_up_disk_gets_no_requests_before_it_has_answered_all_old_ones() {
     let queue = CompletionQueue::new(8).unwrap();
     let little = Patience {
         stalled_after: Nanos::from_secs(1),
@@ -151,7 +154,7 @@ fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_t
         .unwrap()
         .spec()
         .clone();
-    // One place is kept free of best effort.
+    // One slot of the drive is reserved for real-time requests.
     spec.outstanding = 3;
     let profile = Arc::new(DriveProfile::new(spec).unwrap());
     let scheduler = DiskScheduler::new(profile, SchedulerConfig::default());
@@ -213,9 +216,9 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
     let rig = rig();
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
-    rig.knobs.panics.store(true, Ordering::SeqCst);
-    rig.knobs.frozen.store(false, Ordering::SeqCst);
-    // Wakes the disk; whether it still answers does not matter.
+    rig.faults.panics.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(false, Ordering::SeqCst);
+    // Wakes the disk; the reply may not come.
     let _ = rig.handle.report();
     assert_eq!(rig.results(2)[&1], Err(IoError::Stopped));
     assert_eq!(
@@ -223,6 +226,6 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
             .try_submit(rig.small(2, Op::Read, 0))
             .unwrap_err()
             .reason,
-        Reason::Stopped
+        RejectReason::Stopped
     );
 }

@@ -1,5 +1,5 @@
-//! Whose a miss is, in virtual time: a disk that takes a millisecond a sector, and a host that stands
-//! still when the test wants it to.
+//! Attribution of misses to host and scheduler, in virtual time: a disk with a service time of one millisecond
+//! per sector, and a host that pauses at times set by the test.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,37 +49,37 @@ fn profile() -> DriveProfile {
     .unwrap()
 }
 
-/// When the host stands still, and for how long.
+/// The time at which the host pauses.
 #[derive(Clone, Copy, Debug)]
-enum Still {
-    /// From this instant on.
+enum PauseTime {
+    /// At this time.
     From(Time),
-    /// Between the next decision from this instant on and the disk having what was decided.
+    /// During the first issue from this time on, between the decision and the disk having the piece.
     Issuing(Time),
 }
 
-/// A host, its disk, and a plan of what is asked when.
-struct Play {
+/// A host, its disk, and a plan of requests.
+struct Simulation {
     state: DispatcherState,
     queue: CompletionQueue,
     now: Time,
-    /// When what is on the disk will be done.
+    /// The request on the disk, and when it will be done.
     on_disk: Option<(u64, Time)>,
     plan: BinaryHeap<Reverse<(Time, u64, u64)>>,
-    still: Vec<(Still, Nanos)>,
-    /// Which pieces take by how much longer than predicted, from 0.
-    hesitates: Vec<(u64, Nanos)>,
+    pauses: Vec<(PauseTime, Nanos)>,
+    /// Pieces, by index from 0, that take longer than predicted, and by how much.
+    slow_pieces: Vec<(u64, Nanos)>,
     issued: u64,
-    /// How long the host has stood still so far.
-    stood_still: Nanos,
+    /// Duration of all pauses so far.
+    paused: Nanos,
     answers: Vec<(u64, Timing)>,
 }
 
-/// Of requests in a plan: best effort, rather than the stream of this number.
+/// Stands for best effort where a plan has the number of a stream.
 const BEST_EFFORT: u64 = u64::MAX;
 
-impl Play {
-    /// A disk with streams of so many milliseconds in so many, admitted or not.
+impl Simulation {
+    /// A disk with streams of these (service time, period) in milliseconds, admitted or not.
     fn new(policy: Policy, tasks: &[(u64, u64)]) -> Self {
         let config = SchedulerConfig {
             policy,
@@ -109,15 +109,15 @@ impl Play {
             now: Time(1),
             on_disk: None,
             plan: BinaryHeap::new(),
-            still: Vec::new(),
-            hesitates: Vec::new(),
+            pauses: Vec::new(),
+            slow_pieces: Vec::new(),
             issued: 0,
-            stood_still: Nanos::ZERO,
+            paused: Nanos::ZERO,
             answers: Vec::new(),
         }
     }
 
-    /// At this instant somebody will ask for so many milliseconds of the disk.
+    /// Plans a request at `when` of this service time.
     fn ask(&mut self, when: Time, who: u64, millis: u64) {
         self.plan.push(Reverse((when, who, millis)));
     }
@@ -143,14 +143,14 @@ impl Play {
         self.state.submit(self.now, id, io);
     }
 
-    /// How long the host stands still now, if this is the moment.
-    fn stand_still(&mut self, issuing: bool) -> Nanos {
+    /// Duration of a pause at this moment, if there is one.
+    fn pause(&mut self, issuing: bool) -> Nanos {
         let mut lost = Nanos::ZERO;
         let now = self.now;
-        self.still.retain(|(still, length)| {
-            let hit = match still {
-                Still::From(from) => !issuing && *from <= now,
-                Still::Issuing(from) => issuing && *from <= now,
+        self.pauses.retain(|(pause, length)| {
+            let hit = match pause {
+                PauseTime::From(from) => !issuing && *from <= now,
+                PauseTime::Issuing(from) => issuing && *from <= now,
             };
             if hit {
                 lost += *length;
@@ -158,14 +158,14 @@ impl Play {
             !hit
         });
         self.now += lost;
-        self.stood_still += lost;
+        self.paused += lost;
         lost
     }
 
-    /// Plays until nothing more happens.
+    /// Runs until nothing more happens.
     fn run(&mut self) {
         loop {
-            self.stand_still(false);
+            self.pause(false);
             if let Some((tag, due)) = self.on_disk.filter(|(_, due)| *due <= self.now) {
                 self.on_disk = None;
                 let (at, host_late) = (self.now, self.now.saturating_since(due));
@@ -186,16 +186,16 @@ impl Play {
                 self.plan.pop();
                 self.submit(who, millis);
             }
-            self.stand_still(false);
+            self.pause(false);
             let until = self.act();
             let due = self.on_disk.map(|(_, due)| due);
             let asked = self.plan.peek().map(|Reverse((when, ..))| *when);
-            let still = self.still.iter().filter_map(|(still, _)| match still {
-                Still::From(from) => Some(*from),
-                Still::Issuing(_) => None,
+            let pause = self.pauses.iter().filter_map(|(pause, _)| match pause {
+                PauseTime::From(from) => Some(*from),
+                PauseTime::Issuing(_) => None,
             });
-            let next = [until, due, asked].into_iter().flatten().chain(still);
-            // A disk that will never be asked for anything again does not stall.
+            let next = [until, due, asked].into_iter().flatten().chain(pause);
+            // A disk without requests does not stall.
             match next.min().filter(|next| *next < at(50_000_000)) {
                 Some(next) => self.now = self.now.max(next),
                 None => return,
@@ -212,9 +212,13 @@ impl Play {
                     self.answers.push((answer.token, answer.timing));
                 }
                 Action::Issue(io) => {
-                    let late = self.stand_still(true);
-                    let hesitates = self.hesitates.iter().filter(|(nth, _)| *nth == self.issued);
-                    let service = ms(io.count.0 + 1) + hesitates.map(|(_, by)| *by).sum::<Nanos>();
+                    let late = self.pause(true);
+                    let slow_pieces = self
+                        .slow_pieces
+                        .iter()
+                        .filter(|(nth, _)| *nth == self.issued);
+                    let service =
+                        ms(io.count.0 + 1) + slow_pieces.map(|(_, by)| *by).sum::<Nanos>();
                     self.issued += 1;
                     assert!(self.on_disk.is_none(), "one at a time");
                     self.on_disk = Some((io.tag, self.now + service));
@@ -225,7 +229,7 @@ impl Play {
         }
     }
 
-    /// Gross and net lateness of what was late, in milliseconds rounded down, by stream.
+    /// Gross and net lateness of late requests, in milliseconds rounded down, with their streams.
     fn late(&self) -> Vec<(u64, u64, u64)> {
         let late = self
             .answers
@@ -246,25 +250,25 @@ impl Play {
 /// Three streams of 60 in 200 ms: 90 % of the disk.
 const THREE: [(u64, u64); 3] = [(60, 200), (60, 200), (60, 200)];
 
-fn ask_three(play: &mut Play, rounds: std::ops::Range<u64>) {
+fn ask_three(simulation: &mut Simulation, rounds: std::ops::Range<u64>) {
     for round in rounds {
         for who in 0..3 {
-            play.ask(at(200 * round), who, 60);
+            simulation.ask(at(200 * round), who, 60);
         }
     }
 }
 
 #[test]
-fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_disk() {
-    for still in [Still::From(at(30)), Still::Issuing(at(1))] {
+fn host_pause_excuses_requests_on_the_disk_and_queued_behind_it() {
+    for pause in [PauseTime::From(at(30)), PauseTime::Issuing(at(1))] {
         for policy in [Policy::Exact, Policy::DeltaL, Policy::Edf] {
-            let mut play = Play::new(policy, &THREE);
-            ask_three(&mut play, 0..40);
-            play.still.push((still, ms(300)));
-            play.run();
-            let late = play.late();
-            // It takes rounds to catch up, so blocks are late that came long after the host was back.
-            let mut answers = play.answers.iter();
+            let mut simulation = Simulation::new(policy, &THREE);
+            ask_three(&mut simulation, 0..40);
+            simulation.pauses.push((pause, ms(300)));
+            simulation.run();
+            let late = simulation.late();
+            // Catching up takes rounds, so blocks are late that were submitted long after the pause.
+            let mut answers = simulation.answers.iter();
             assert!(answers.any(|(_, timing)| {
                 !timing.lateness_gross().is_zero() && timing.submitted > at(400)
             }));
@@ -273,11 +277,11 @@ fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_dis
                     .all(|(_, gross, net)| *gross <= 300 && *net == 0),
                 "{policy}: {late:?}"
             );
-            let counters = play.state.report(play.now).counters;
+            let counters = simulation.state.report(simulation.now).counters;
             assert_eq!(counters.missed_gross.count, late.len() as u64);
-            // In the first case what is on the disk is served meanwhile.
+            // In the first case the request on the disk is served during the pause.
             assert!(counters.host_late.max > ms(260));
-            assert_eq!(counters.host_late.count, 1, "{policy}, {still:?}");
+            assert_eq!(counters.host_late.count, 1, "{policy}, {pause:?}");
             assert_eq!(counters.missed.count, 0);
         }
     }
@@ -285,102 +289,104 @@ fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_dis
 
 #[test]
 fn a_host_is_late_when_it_takes_more_than_a_fifth_of_a_millisecond() {
-    for still in [Still::From(at(61)), Still::Issuing(at(1))] {
+    for pause in [PauseTime::From(at(61)), PauseTime::Issuing(at(1))] {
         for (us, count) in [(199, 0), (200, 0), (201, 1)] {
-            let mut play = Play::new(Policy::Edf, &[(60, 200)]);
-            play.ask(at(1), 0, 60);
-            play.still.push((still, Nanos::from_micros(us)));
-            play.run();
-            let late = play.state.report(play.now).counters.host_late;
-            assert_eq!(late.count, count, "{us} us, {still:?}");
+            let mut simulation = Simulation::new(Policy::Edf, &[(60, 200)]);
+            simulation.ask(at(1), 0, 60);
+            simulation.pauses.push((pause, Nanos::from_micros(us)));
+            simulation.run();
+            let late = simulation.state.report(simulation.now).counters.host_late;
+            assert_eq!(late.count, count, "{us} us, {pause:?}");
         }
     }
 }
 
 #[test]
-fn once_the_disk_has_caught_up_nothing_is_excused() {
+fn caught_up_disk_is_excused_no_more() {
     for policy in [Policy::Exact, Policy::DeltaL, Policy::Edf] {
-        let mut play = Play::new(policy, &[(60, 200)]);
+        let mut simulation = Simulation::new(policy, &[(60, 200)]);
         for round in 0..10 {
-            play.ask(at(200 * round), 0, 60);
+            simulation.ask(at(200 * round), 0, 60);
         }
-        play.still.push((Still::From(at(1)), ms(300)));
-        play.run();
+        simulation.pauses.push((PauseTime::From(at(1)), ms(300)));
+        simulation.run();
         assert!(
-            play.late()
+            simulation
+                .late()
                 .iter()
                 .all(|(_, gross, net)| *gross > 0 && *net == 0)
         );
-        play.answers.clear();
-        // The disk itself takes 500 ms longer than it should.
-        play.hesitates.push((play.issued, ms(500)));
-        play.ask(at(10_000), 0, 60);
-        play.run();
-        assert_eq!(play.late(), [(0, 360, 360)], "{policy}");
+        simulation.answers.clear();
+        // The disk itself takes 500 ms longer than predicted.
+        simulation.slow_pieces.push((simulation.issued, ms(500)));
+        simulation.ask(at(10_000), 0, 60);
+        simulation.run();
+        assert_eq!(simulation.late(), [(0, 360, 360)], "{policy}");
     }
 }
 
 #[test]
-fn what_the_scheduler_does_alone_is_charged_in_full() {
-    // Best effort of 400 ms just before a stream's block that is due in 200.
-    let mut play = Play::new(Policy::Edf, &[(60, 200)]);
-    play.ask(at(10), BEST_EFFORT, 400);
-    play.ask(at(11), 0, 60);
-    play.run();
-    assert_eq!(play.late(), [(0, 259, 259)]);
-    // The host stood still before the block was there: no excuse, though the block queued behind it.
-    let mut play = Play::new(Policy::Edf, &[(60, 200)]);
-    play.still.push((Still::From(at(5)), ms(300)));
-    play.ask(at(4), BEST_EFFORT, 10);
-    play.ask(at(310), BEST_EFFORT, 400);
-    play.ask(at(311), 0, 60);
-    play.run();
-    assert_eq!(play.late(), [(0, 259, 259)]);
+fn scheduler_is_charged_in_full_for_its_own_misses() {
+    // Best effort of 400 ms just before a stream's block with a deadline 200 ms later.
+    let mut simulation = Simulation::new(Policy::Edf, &[(60, 200)]);
+    simulation.ask(at(10), BEST_EFFORT, 400);
+    simulation.ask(at(11), 0, 60);
+    simulation.run();
+    assert_eq!(simulation.late(), [(0, 259, 259)]);
+    // The host paused before the block was submitted, so it is not excused, although it queued behind the
+    // pause.
+    let mut simulation = Simulation::new(Policy::Edf, &[(60, 200)]);
+    simulation.pauses.push((PauseTime::From(at(5)), ms(300)));
+    simulation.ask(at(4), BEST_EFFORT, 10);
+    simulation.ask(at(310), BEST_EFFORT, 400);
+    simulation.ask(at(311), 0, 60);
+    simulation.run();
+    assert_eq!(simulation.late(), [(0, 259, 259)]);
 }
 
 #[test]
-fn what_is_missed_by_more_than_the_host_took_is_charged_for_the_rest() {
-    // The disk is busy with best effort for 400 ms when the block comes, and the host then takes 100.
-    for still in [Still::From(at(100)), Still::From(at(409))] {
-        let mut play = Play::new(Policy::Edf, &[(60, 200)]);
-        play.ask(at(10), BEST_EFFORT, 400);
-        play.ask(at(11), 0, 60);
-        play.still.push((still, ms(100)));
-        play.run();
-        // Only in the second case does the disk stand still too.
-        let expected = match still {
-            Still::From(from) if from == at(409) => (0, 358, 259),
+fn miss_longer_than_the_host_pause_is_charged_for_the_rest() {
+    // The disk is busy with best effort for 400 ms when the block comes, and then the host pauses for 100 ms.
+    for pause in [PauseTime::From(at(100)), PauseTime::From(at(409))] {
+        let mut simulation = Simulation::new(Policy::Edf, &[(60, 200)]);
+        simulation.ask(at(10), BEST_EFFORT, 400);
+        simulation.ask(at(11), 0, 60);
+        simulation.pauses.push((pause, ms(100)));
+        simulation.run();
+        // Only in the second case does the disk idle too.
+        let expected = match pause {
+            PauseTime::From(from) if from == at(409) => (0, 358, 259),
             _ => (0, 259, 259),
         };
-        assert_eq!(play.late(), [expected], "{still:?}");
+        assert_eq!(simulation.late(), [expected], "{pause:?}");
     }
 }
 
 #[test]
-fn a_scheduler_that_knows_that_there_is_time_enough_gets_no_excuse() {
-    // The host takes 160 ms of the first block's 400, which leaves enough for the second; then the disk
+fn scheduler_that_knows_of_enough_time_is_not_excused() {
+    // The host takes 160 ms of the first block's 400 ms, which leaves enough for the second; then the disk
     // itself takes 500 ms too long.
     for (policy, net) in [(Policy::Exact, 360), (Policy::DeltaL, 200)] {
-        let mut play = Play::new(policy, &[(50, 400), (50, 400)]);
-        play.ask(at(10), 0, 50);
-        play.ask(at(10), 1, 50);
-        play.still.push((Still::From(at(20)), ms(200)));
-        play.hesitates.push((1, ms(500)));
-        play.run();
-        assert_eq!(play.late(), [(1, 360, net)], "{policy}");
+        let mut simulation = Simulation::new(policy, &[(50, 400), (50, 400)]);
+        simulation.ask(at(10), 0, 50);
+        simulation.ask(at(10), 1, 50);
+        simulation.pauses.push((PauseTime::From(at(20)), ms(200)));
+        simulation.slow_pieces.push((1, ms(500)));
+        simulation.run();
+        assert_eq!(simulation.late(), [(1, 360, net)], "{policy}");
     }
 }
 
-/// Streams, what they ask for (in periods from the beginning, and a part of what was admitted), best effort,
-/// and when the host stands still.
-type Life = (
+/// Streams, their requests (in periods from the beginning, and as a fraction of the admitted service time),
+/// best effort, and pauses of the host.
+type Scenario = (
     Vec<(u64, u64)>,
     Vec<(u64, u64, u64)>,
     Vec<(u64, u64)>,
     Vec<(u64, u64, bool)>,
 );
 
-fn life() -> impl Strategy<Value = Life> {
+fn scenario() -> impl Strategy<Value = Scenario> {
     (
         proptest::collection::vec((2u64..48, 50u64..300), 1..8),
         proptest::collection::vec((0u64..8, 0u64..4000, 2u64..48), 1..150),
@@ -389,58 +395,58 @@ fn life() -> impl Strategy<Value = Life> {
     )
 }
 
-/// Plays a life under a policy with the host standing still or not.
-fn play_life(policy: Policy, life: &Life, host: bool) -> Play {
-    let (tasks, blocks, best_effort, still) = life;
-    let mut play = Play::new(policy, tasks);
+/// Runs a scenario under a policy, with or without pauses of the host.
+fn run_scenario(policy: Policy, scenario: &Scenario, host: bool) -> Simulation {
+    let (tasks, blocks, best_effort, pause) = scenario;
+    let mut simulation = Simulation::new(policy, tasks);
     for (who, when, millis) in blocks {
         let who = who % tasks.len() as u64;
-        play.ask(at(*when), who, (*millis).min(tasks[who as usize].0));
+        simulation.ask(at(*when), who, (*millis).min(tasks[who as usize].0));
     }
     for (when, millis) in best_effort {
-        play.ask(at(*when), BEST_EFFORT, *millis);
+        simulation.ask(at(*when), BEST_EFFORT, *millis);
     }
-    for (when, length, issuing) in still.iter().filter(|_| host) {
+    for (when, length, issuing) in pause.iter().filter(|_| host) {
         let when = at(*when);
-        let still = if *issuing {
-            Still::Issuing(when)
+        let pause = if *issuing {
+            PauseTime::Issuing(when)
         } else {
-            Still::From(when)
+            PauseTime::From(when)
         };
-        play.still.push((still, ms(*length)));
+        simulation.pauses.push((pause, ms(*length)));
     }
-    play.run();
-    play
+    simulation.run();
+    simulation
 }
 
 proptest! {
     #![proptest_config(testkit::cases(500))]
 
-    /// Whenever the host stands still, for as long as it likes: a scheduler that keeps its promises by
-    /// itself is charged with nothing, and what it is excused is not more than the host took.
+    /// Under any pauses of the host, a scheduler that guarantees deadlines is charged with nothing, and the
+    /// host's debt does not exceed the pauses.
     #[test]
-    fn who_keeps_promises_is_never_blamed(life in life()) {
-        // Of the streams, those that are admitted after the others.
-        let (mut admission, mut life) = (Admission::new(), life);
-        life.0.retain(|(service, period)| {
+    fn guaranteeing_schedulers_are_never_charged_for_host_pauses(scenario in scenario()) {
+        // Keeps the streams that are admitted together.
+        let (mut admission, mut scenario) = (Admission::new(), scenario);
+        scenario.0.retain(|(service, period)| {
             let params = TaskParams::new(ms(*service), ms(*period)).unwrap();
             admission.insert(TaskId(admission.len() as u64), params).is_ok()
         });
         for policy in [Policy::Exact, Policy::DeltaL] {
-            let play = play_life(policy, &life, true);
-            for (who, timing) in &play.answers {
-                prop_assert!(timing.host_late <= play.stood_still);
+            let simulation = run_scenario(policy, &scenario, true);
+            for (who, timing) in &simulation.answers {
+                prop_assert!(timing.host_late <= simulation.paused);
                 prop_assert_eq!(timing.lateness(), Nanos::ZERO, "{} {} {:?}", policy, who, timing);
             }
         }
     }
 
-    /// A host that is always there excuses nothing, whatever the scheduler does.
+    /// Without pauses nothing is excused, under any scheduler.
     #[test]
-    fn without_a_late_host_net_is_gross(life in life()) {
+    fn net_lateness_is_gross_without_a_late_host(scenario in scenario()) {
         for policy in Policy::ALL {
-            let play = play_life(policy, &life, false);
-            for (_, timing) in &play.answers {
+            let simulation = run_scenario(policy, &scenario, false);
+            for (_, timing) in &simulation.answers {
                 prop_assert_eq!(timing.lateness(), timing.lateness_gross());
             }
         }

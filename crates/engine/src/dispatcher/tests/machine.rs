@@ -1,8 +1,8 @@
-//! The dispatcher's state by itself, without a thread.
+//! Tests of the dispatcher's state without a thread.
 
 use super::*;
 
-/// A step of a random life: what happens, to what.
+/// A step of a random sequence: the kind of event, and its parameters.
 fn step() -> impl Strategy<Value = (u8, u64, u64)> {
     (0u8..13, 0u64..SECTORS.0 - 64, 1u64..64)
 }
@@ -34,7 +34,7 @@ fn a_late_issue_is_the_hosts_and_not_the_disks() {
             panic!("an idle disk is given its first request");
         };
         state.issued_late(io.tag, late);
-        // Later than predicted by less than the host was late.
+        // The excess over the prediction is less than the host's delay.
         let at = Time(1).saturating_add(ms(501));
         let done = Done {
             tag: io.tag,
@@ -58,8 +58,8 @@ fn a_late_issue_is_the_hosts_and_not_the_disks() {
 proptest! {
     #![proptest_config(testkit::cases(300))]
 
-    /// Whatever happens in whatever order, in virtual time: every request is answered exactly once, the
-    /// disk never holds more than it has places for, and in the end nothing is left.
+    /// Under any sequence of events, in virtual time: every request is answered exactly once, the disk never
+    /// holds more than it has room for, and nothing is left at the end.
     #[test]
     fn every_request_is_answered_once(steps in proptest::collection::vec(step(), 1..120), disk_places in 1usize..4) {
         let queue = CompletionQueue::new(512).unwrap();

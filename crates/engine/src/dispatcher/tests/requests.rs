@@ -1,9 +1,9 @@
-//! Requests from being handed over to being answered: refused, queued, taken back, cancelled.
+//! Requests from submission to answer: refusal, queueing, and cancellation.
 
 use super::*;
 
 #[test]
-fn what_is_written_is_read_back_and_timed() {
+fn written_data_is_read_back_and_timed() {
     let rig = rig();
     let mut buffer = rig.account.allocate(8192).unwrap();
     buffer.with_mut(|bytes| bytes.fill(5)).unwrap();
@@ -35,7 +35,7 @@ fn what_is_written_is_read_back_and_timed() {
 }
 
 #[test]
-fn what_a_disk_cannot_do_is_refused_and_comes_back() {
+fn impossible_transfer_is_refused_and_returned() {
     let rig = rig();
     let buffer = rig.account.allocate(8192).unwrap();
     let reason = |io: Io| {
@@ -50,29 +50,29 @@ fn what_a_disk_cannot_do_is_refused_and_comes_back() {
     let segments = |range| buffer.segments(Op::Read, range).unwrap();
     assert_eq!(
         reason(rig.io(1, Op::Read, SECTORS.0, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, u64::MAX, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, 0, segments(0..0))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Read, 0, segments(0..700))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     assert_eq!(
         reason(rig.io(1, Op::Write, 0, segments(0..512))),
-        Reason::Invalid
+        RejectReason::Invalid
     );
     let theirs = Io {
         account: AccountId(77),
         ..rig.io(1, Op::Read, 0, segments(0..512))
     };
-    assert_eq!(reason(theirs), Reason::Foreign);
+    assert_eq!(reason(theirs), RejectReason::Foreign);
     let stranger = Io {
         class: Class::Stream(TaskId(5)),
         ..rig.io(1, Op::Read, 0, segments(0..512))
@@ -97,7 +97,7 @@ fn a_full_queue_refuses_or_makes_wait_and_leaves_room_for_streams() {
             .try_submit(rig.small(4, Op::Read, 0))
             .unwrap_err()
             .reason,
-        Reason::Full
+        RejectReason::Full
     );
     assert_eq!(rig.answer().token, 4, "the refused one, dropped");
     rig.handle.try_submit(rig.of_stream(5)).unwrap();
@@ -117,7 +117,7 @@ fn a_full_queue_refuses_or_makes_wait_and_leaves_room_for_streams() {
 #[test]
 fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
     let rig = rig();
-    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(true, Ordering::SeqCst);
     let running = rig.handle.submit(rig.small(0, Op::Read, 0)).unwrap();
     until("it is on the disk", || rig.settle().on_disk > 0);
     let queued = rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
@@ -131,7 +131,7 @@ fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
 }
 
 #[test]
-fn a_named_request_that_fails_or_is_taken_back_lets_the_others_go() {
+fn failed_or_cancelled_predecessor_releases_its_successors() {
     let rig = rig();
     let after = |id| Order {
         after: [Some(id), None, None, None],
@@ -163,7 +163,7 @@ fn a_named_request_that_fails_or_is_taken_back_lets_the_others_go() {
         ..rig.small(5, Op::Read, 64)
     };
     rig.handle.submit(last).unwrap();
-    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.faults.fails_writes.store(true, Ordering::SeqCst);
     rig.thaw();
     let answers: Vec<_> = (0..3).map(|_| rig.answer()).collect();
     assert_eq!(
@@ -185,7 +185,7 @@ fn leaving_waits_for_the_block_on_the_disk_and_cancels_the_others() {
         Err(ControlError::Join(JoinError::DuplicateTask(_)))
     ));
     assert_eq!(rig.handle.leave(TaskId(9)), Ok(None));
-    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    rig.faults.frozen.store(true, Ordering::SeqCst);
     for token in 0..2 {
         rig.handle.submit(rig.of_stream(token)).unwrap();
     }
@@ -227,14 +227,14 @@ fn stopping_serves_or_fails_what_is_queued_and_answers_everybody() {
                         .all(|result| *result == Err(IoError::Stopped))
                 );
             }
-            rig.knobs.frozen.store(false, Ordering::SeqCst);
-            // Wakes the disk, which does not notice by itself; it may have stopped already.
+            rig.faults.frozen.store(false, Ordering::SeqCst);
+            // Wakes the disk, which does not poll; it may have stopped already.
             let _ = rig.handle.report();
         });
         let served = rig.results(if drain { 10 } else { 1 });
         assert!(served.values().all(Result::is_ok), "{served:?}");
         let late = rig.handle.submit(rig.small(50, Op::Read, 0)).unwrap_err();
-        assert_eq!(late.reason, Reason::Stopped);
+        assert_eq!(late.reason, RejectReason::Stopped);
         assert_eq!(rig.handle.report().unwrap_err(), Stopped);
         assert_eq!(rig.served.lock().unwrap().len(), if drain { 10 } else { 1 });
     }

@@ -1,4 +1,4 @@
-//! A disk of an open pool: its dispatcher, and what is counted about it.
+//! A disk of an open pool: its dispatcher and its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,17 +38,17 @@ pub(crate) struct DiskCore {
     pub(crate) latency: Histogram,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
-    /// Requests that were on it and failed: reads, and writes.
+    /// Requests that failed on the disk.
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
-    /// How many groups of metadata are on their way to it or being made durable on it.
+    /// Groups of metadata writes that are being written or made durable.
     pub(crate) metadata: AtomicU64,
     last_error: Mutex<Option<String>>,
-    /// When the window for measured utilisation began, and how long the disk had been busy by then.
+    /// Start of the window for measured utilisation, and the disk's busy time at that point.
     window: Mutex<(Time, Nanos)>,
 }
 
-/// What a disk of a pool is made of.
+/// Parts of a new disk core.
 pub(crate) struct DiskParts {
     pub(crate) name: String,
     pub(crate) dispatcher: Dispatcher,
@@ -62,7 +62,7 @@ pub(crate) struct DiskParts {
 }
 
 impl DiskCore {
-    /// The longest that a piece of a best-effort request takes.
+    /// The longest service time of a best-effort piece.
     pub(crate) fn piece_max(&self) -> Nanos {
         self.predictor.piece_max(self.predictor.piece_limit())
     }
@@ -95,39 +95,36 @@ impl DiskCore {
         }
     }
 
-    /// Whether a transfer in this direction is issued such that it is durable when it completes.
+    /// True if a transfer in this direction is issued such that it is durable when it completes.
     pub(crate) fn issues_durable(&self, direction: Direction) -> bool {
         direction == Direction::Write && self.durability == Durability::Fua
     }
 
-    pub(crate) fn transferred(&self, is_write: bool, count: SectorCount) {
-        let counter = if is_write {
-            &self.written_bytes
-        } else {
-            &self.read_bytes
+    pub(crate) fn transferred(&self, direction: Direction, count: SectorCount) {
+        let counter = match direction {
+            Direction::Write => &self.written_bytes,
+            Direction::Read => &self.read_bytes,
         };
         counter.fetch_add(count.bytes().0, Relaxed);
     }
 
-    /// What to tell of a failed transfer; counts it if it was on the disk.
+    /// Describes a failed transfer, and counts it if it had reached the disk.
     pub(crate) fn failure(
         &self,
-        is_write: bool,
+        direction: Direction,
         start: Sector,
         sectors: SectorCount,
         error: IoError,
         timing: &Timing,
     ) -> IoFailure {
         let reason = error.to_string();
-        let op = if is_write { "write" } else { "read" };
-        // A refusal of a disk that is gone or given up has not come to it.
+        let (op, errors) = match direction {
+            Direction::Write => ("write", &self.write_errors),
+            Direction::Read => ("read", &self.read_errors),
+        };
+        // A request that was refused because the disk is gone or given up never reached it.
         let was_on_disk = timing.issued > Time::ZERO;
         if was_on_disk && matches!(error, IoError::Disk(_) | IoError::Stalled) {
-            let errors = if is_write {
-                &self.write_errors
-            } else {
-                &self.read_errors
-            };
             errors.fetch_add(1, Relaxed);
             *self.last_error.lock() = Some(format!("{op}: {reason}"));
         }
@@ -156,8 +153,8 @@ impl DiskCore {
         }
     }
 
-    /// Has what is complete made durable and calls `done`, on another thread unless there is
-    /// nothing to do.
+    /// Makes all completed writes durable and calls `done`; on another thread unless there is nothing to
+    /// do.
     pub(crate) fn sync(&self, done: SyncDone) {
         match &self.syncer {
             Some(syncer) => syncer.post(done),
@@ -165,22 +162,22 @@ impl DiskCore {
         }
     }
 
-    /// Whether it serves what it is asked: it is not gone, and not given up.
+    /// True if it serves requests: it is not gone and not given up.
     pub(crate) fn answers(&self) -> bool {
         let health = self.handle.health();
         let is_well = health.is_ok_and(|(health, _)| health.gone.is_none() && !health.given_up);
         is_well && !self.sync_health().given_up
     }
 
-    /// How it stands with making its data durable, where the host does that.
+    /// State of its host syncs; the default if it needs none.
     pub(crate) fn sync_health(&self) -> SyncHealth {
         self.syncer.as_ref().map(Syncer::health).unwrap_or_default()
     }
 
-    /// Has an admitted task join.
+    /// Joins an admitted task at the dispatcher.
     ///
     /// # Errors
-    /// Why the scheduler does not take it.
+    /// The reason why the scheduler refuses it.
     pub(crate) fn join(
         &self,
         id: TaskId,
@@ -193,13 +190,13 @@ impl DiskCore {
             .map_err(|error| error.to_string())
     }
 
-    /// Has a task leave. The instant from which its share is free; `None` when the disk does not
-    /// know it or is not served any more.
+    /// Removes a task. Returns the time from which its share is free; `None` if the disk does not know the
+    /// task or is not served any more.
     pub(crate) fn leave(&self, id: TaskId) -> Option<Time> {
         self.handle.leave(id).ok().flatten()
     }
 
-    /// Stops its dispatcher; what is queued fails.
+    /// Stops its dispatcher; queued requests fail.
     pub(crate) fn stop(&self) {
         let dispatcher = self.dispatcher.lock().take();
         if let Some(dispatcher) = dispatcher {

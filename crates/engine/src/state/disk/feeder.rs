@@ -1,8 +1,8 @@
-//! Handing requests over to a disk.
+//! Hand-over of requests to a disk.
 //!
-//! The worker never sleeps on a disk, and nor does who submits in batches for many clients: a request for a disk
-//! whose inbox is full goes to a thread of that disk that may sleep, so that a disk that does not answer
-//! holds up nobody else's requests.
+//! The worker must not sleep on a disk, and neither must a thread that submits in batches for many
+//! clients. If the disk's inbox is full, such a request goes to a feeder thread of that disk, which may
+//! sleep. A disk that does not answer therefore delays only its own requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,32 +10,32 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use sched::request::{Class, RequestId};
 
-use crate::dispatcher::{DispatcherHandle, Io, Reason, Rejected};
+use crate::dispatcher::{DispatcherHandle, Io, RejectReason, Rejected};
 
-/// How requests are handed to disks.
+/// The way of handing a request to a disk whose inbox may be full.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feed {
-    /// By a thread that sleeps while an inbox is full.
-    Caller,
-    /// By a thread that does not, in a batch: the disk is told at its end, by [`Feeder::announce`].
+pub(crate) enum SubmitMode {
+    /// The caller sleeps while the inbox is full.
+    Blocking,
+    /// The caller does not sleep, and wakes the disk once at the end of its batch by [`Feeder::announce`].
     Batch,
-    /// By the worker, which does not sleep either.
-    Worker,
+    /// The caller does not sleep; the disk is woken at once.
+    NonBlocking,
 }
 
-/// Hands requests over to a disk, also for threads that must not sleep while its inbox is full.
+/// Hands requests to a disk, also for threads that must not sleep while its inbox is full.
 pub(crate) struct Feeder {
     handle: DispatcherHandle,
-    /// Of streams, of clients with a reservation, and plain: none is in the way of another.
+    /// One each for streams, clients with a reservation, and plain best effort: none delays another.
     backlogs: [Backlog; 3],
 }
 
-/// What came while every place was taken, in the order in which it came.
+/// Requests that found the inbox full, in order of arrival.
 #[derive(Default)]
 struct Backlog {
-    /// To the thread that sleeps until there is a place; it begins with the first that has to wait.
+    /// To the thread that sleeps until there is room. It is started by the first request that has to wait.
     sender: Mutex<Option<mpsc::Sender<Io>>>,
-    /// How many there are.
+    /// Number of requests in the backlog.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -47,28 +47,30 @@ impl Feeder {
         }
     }
 
-    /// Hands over a request. One that the disk does not take answers its target as stopped. Returns
-    /// what the disk knows it by; `None` if that is not known yet, or it was not taken.
-    pub(crate) fn feed(&self, io: Io, feed: Feed) -> Option<RequestId> {
+    /// Hands over a request. If the disk refuses it, its target is answered as stopped. Returns the disk's
+    /// id of it; `None` if it waits in the backlog or was refused.
+    pub(crate) fn submit(&self, io: Io, mode: SubmitMode) -> Option<RequestId> {
         let backlog = &self.backlogs[match io.class {
             Class::Stream(_) | Class::Swept(..) => 0,
             Class::Reserved(..) => 1,
             Class::BestEffort(_) => 2,
         }];
-        let handed_over = match feed {
-            Feed::Caller => self.handle.submit(io),
-            // Nobody overtakes who waits.
-            Feed::Batch | Feed::Worker if backlog.waiting.load(Ordering::Acquire) > 0 => {
+        let handed_over = match mode {
+            SubmitMode::Blocking => self.handle.submit(io),
+            // A later request must not overtake those in the backlog.
+            SubmitMode::Batch | SubmitMode::NonBlocking
+                if backlog.waiting.load(Ordering::Acquire) > 0 =>
+            {
                 Err(Rejected::full(io))
             }
-            Feed::Batch => self.handle.try_submit_quietly(io),
-            Feed::Worker => self.handle.try_submit(io),
+            SubmitMode::Batch => self.handle.try_submit_quietly(io),
+            SubmitMode::NonBlocking => self.handle.try_submit(io),
         };
         match handed_over {
             Ok(id) => Some(id),
             Err(rejected) => {
-                if rejected.reason == Reason::Full {
-                    // What is to make room may be among what has not been announced.
+                if rejected.reason == RejectReason::Full {
+                    // Requests that would make room may be among those not yet announced.
                     self.handle.announce();
                     backlog.put(&self.handle, *rejected.io);
                 }
@@ -82,7 +84,7 @@ impl Feeder {
         self.handle.completes_at_once()
     }
 
-    /// Ends a batch.
+    /// Wakes the disk for the requests of a batch.
     pub(crate) fn announce(&self) {
         self.handle.announce();
     }
@@ -97,10 +99,10 @@ impl Backlog {
         match &*sender {
             Some(sender) => {
                 self.waiting.fetch_add(1, Ordering::AcqRel);
-                // A thread that is gone drops the request, which answers its target.
+                // If the thread has ended, the request is dropped, which answers its target.
                 let _: Result<(), _> = sender.send(io);
             }
-            // The host has no thread to spare: better slow than failed.
+            // Without a thread the caller has to sleep: slow is better than failed.
             None => drop(handle.submit(io)),
         }
     }

@@ -1,11 +1,12 @@
-//! The thread on which the host makes a disk's data durable: outside the disk's schedule.
+//! Host syncs of a disk, on a thread of their own outside the disk's schedule.
 //!
-//! All that ask while it runs are served by the next run. A second thread watches it, for the host may not
-//! answer: what it takes is seen as a stall, and after the pool's patience those that wait are told so. Nothing
-//! is lost by that: the data is where it was, and whoever asks again when the host has answered is served.
+//! All requests that arrive during a sync are served by the next one. A second thread watches the first,
+//! because the host may not answer. After the stall limit ([`Patience`]) the disk counts as stalled. After
+//! the give-up limit all waiters are told that their data cannot be made durable now. Nothing is lost by
+//! that: a flush after the host has answered makes the data durable.
 //!
-//! A failure is another matter. Nothing may be assumed then of any write since the last success, and the kernel
-//! tells of it only once: a later call would succeed although data is lost. So every later one fails too.
+//! After a failed sync nothing may be assumed of any write since the last success. The kernel reports the
+//! failure only once; a later call would succeed although data is lost. So every later sync fails too.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,22 +20,22 @@ use crate::disk::HostSync;
 use crate::dispatcher::Patience;
 use crate::state::request::IoFailure;
 
-/// Is told whether the data is durable.
+/// Receives the result of a sync.
 pub(crate) type SyncDone = Box<dyn FnOnce(Result<(), IoFailure>) + Send>;
 
-/// What comes too late to be made durable is told.
+/// The answer to sync requests that arrive after the end.
 const ENDED: IoFailure = IoFailure::Cancelled {
     reason: "the pool is being closed",
 };
 
-/// How it stands with a disk's syncs.
+/// State of a disk's host syncs.
 #[derive(Clone, Default)]
 pub(crate) struct SyncHealth {
-    /// For how long the host has not answered, if that is so long that it counts as stalled.
+    /// Time since the call under way began, if that exceeds the stall limit.
     pub(crate) stalled: Option<Nanos>,
-    /// It has not answered for so long that those who waited were told so.
+    /// The give-up limit has passed and the waiters were answered.
     pub(crate) given_up: bool,
-    /// Why nothing on the disk can be made durable any more.
+    /// The failure after which nothing on the disk can be made durable any more.
     pub(crate) failed: Option<IoFailure>,
     pub(crate) stalls: u64,
     pub(crate) given_ups: u64,
@@ -44,9 +45,9 @@ pub(crate) struct SyncHealth {
 #[derive(Default)]
 struct State {
     waiting: Vec<SyncDone>,
-    /// Those that the run under way is for.
+    /// The requests that the call under way serves.
     served: Vec<SyncDone>,
-    /// When the run under way began.
+    /// When the call under way began.
     began: Option<Time>,
     is_stalled: bool,
     health: SyncHealth,
@@ -88,15 +89,15 @@ impl Syncer {
         }
     }
 
-    /// Serves those that wait, and ends. The disk is not in use any more when it returns, unless the host does
-    /// not answer.
+    /// Serves the waiting requests and ends the threads. Afterwards the disk is unused, unless the host
+    /// does not answer.
     pub(crate) fn end(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.changed.notify_all();
         let Some(threads) = self.threads.lock().take() else {
             return;
         };
-        // Whoever it served last may have been the last user of the pool, and end it from there.
+        // The callback of the last sync may drop the pool, which ends this syncer from its own thread.
         let here = std::thread::current().id();
         if threads.iter().any(|thread| thread.thread().id() == here) {
             return;
@@ -109,7 +110,7 @@ impl Syncer {
         }
     }
 
-    /// Has `done` told of the next sync, or at once that there is none.
+    /// Calls `done` with the result of the next sync, or at once if there will be none.
     pub(crate) fn post(&self, done: SyncDone) {
         let mut state = self.shared.state.lock();
         let refusal = if state.stopping {
@@ -159,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Calls the host until told to stop.
+    /// Thread: calls the host until stopped.
     fn call(&self, sync: &dyn HostSync) {
         let mut state = self.state.lock();
         loop {
@@ -184,13 +185,13 @@ impl Shared {
             let result = state.health.failed.clone().map_or(Ok(()), Err);
             let served = std::mem::take(&mut state.served);
             self.changed.notify_all();
-            MutexGuard::unlocked(&mut state, || tell(served, &result));
+            MutexGuard::unlocked(&mut state, || answer_all(served, &result));
         }
         state.has_ended = true;
         self.changed.notify_all();
     }
 
-    /// Watches the calls until the last has ended, or is not waited for any more.
+    /// Thread: watches the calls until the last has ended, or is given up.
     fn watch(&self) {
         let mut state = self.state.lock();
         while !(state.has_ended || state.stopping && state.health.given_up) {
@@ -210,7 +211,7 @@ impl Shared {
         }
     }
 
-    /// How long the call under way may take until something has to be done about it.
+    /// Duration of the call under way after which it becomes stalled or is given up.
     fn limit(&self, state: &State) -> Nanos {
         let Patience {
             stalled_after,
@@ -232,14 +233,14 @@ impl Shared {
         }
         state.health.given_up = true;
         state.health.given_ups += 1;
-        let mut told = std::mem::take(&mut state.served);
-        told.append(&mut state.waiting);
+        let mut waiters = std::mem::take(&mut state.served);
+        waiters.append(&mut state.waiting);
         let late = Err(self.late());
-        MutexGuard::unlocked(state, || tell(told, &late));
+        MutexGuard::unlocked(state, || answer_all(waiters, &late));
     }
 }
 
-fn tell(waiting: Vec<SyncDone>, result: &Result<(), IoFailure>) {
+fn answer_all(waiting: Vec<SyncDone>, result: &Result<(), IoFailure>) {
     for done in waiting {
         done(result.clone());
     }

@@ -1,12 +1,12 @@
-//! What the disks have promised: one book for each disk, and the reservations in force.
+//! Admission: one book per disk, and the reservations in force.
 //!
-//! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
-//! tasks that have been admitted, and never test anything.
+//! A reservation is admitted on all disks that it touches, or on none. The admission test runs only here.
+//! Dispatchers learn of admitted tasks and test nothing.
 
+mod delta_l;
 mod leaving;
 pub(crate) mod need;
 mod servers;
-mod told;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -28,19 +28,19 @@ use crate::state::stream::core::{StreamCore, StreamTask};
 use need::Need;
 use servers::Server;
 
-/// How many rates are tried between one that fits and one that does not: to a millionth of it.
+/// Rates tried by the search for the largest one that fits; enough for a precision of a millionth.
 const RATE_STEPS: u32 = 20;
 
-/// What the disks have promised.
+/// The books of all disks and the reservations in force.
 pub(crate) struct Admission {
     policy: Policy,
     books: Vec<Book>,
-    /// The version of each book whose delta-L its dispatcher has been told.
-    told: Vec<Option<u64>>,
+    /// The version of each book from which its dispatcher's delta-L was computed.
+    published_versions: Vec<Option<u64>>,
     next_task: u64,
     next_key: u64,
     names: HashMap<TaskId, (String, TaskKind)>,
-    /// Tasks, each of a disk, that hold a share although whoever reserved it has ended.
+    /// Tasks, each with its disk, that hold a share although their reservation has ended.
     leaving: Vec<(usize, TaskId)>,
     pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
     pub(crate) servers: BTreeMap<u64, Server>,
@@ -48,42 +48,42 @@ pub(crate) struct Admission {
     pub(crate) floors: Vec<Option<TaskParams>>,
 }
 
-/// A stream that does not fit.
-pub(crate) struct Unadmitted {
+/// The refusal of a stream, with the data to search for a rate that fits.
+pub(crate) struct AdmissionRefusal {
     disk: Box<DiskRefusal>,
-    /// The books as they are: what would fit is searched in a copy, because that takes dozens of admission
-    /// tests a disk, and nobody but who asked need wait for them.
+    /// A copy of the books. The search takes dozens of admission tests per disk, and only the requester
+    /// should wait for it.
     books: Admission,
 }
 
-impl Unadmitted {
-    /// As whoever `asked` is told: with the largest rate that would fit.
-    pub(crate) fn into_refusal(self, asked: Ask<'_>) -> Refusal {
+impl AdmissionRefusal {
+    /// Searches the largest rate that would fit, and adds it to the refusal.
+    pub(crate) fn into_refusal(self, request: StreamRequest<'_>) -> Refusal {
         Refusal::Load {
             disk: self.disk,
-            rate_that_fits: self.books.into_rate_that_fits(asked),
+            rate_that_fits: self.books.into_rate_that_fits(request),
         }
     }
 }
 
-/// A task that does not fit.
-struct Misfit {
+/// A task that a disk cannot carry.
+struct RefusedTask {
     disk: usize,
     id: TaskId,
     service: Nanos,
     period: Nanos,
-    why: Why,
+    reason: TaskRefusal,
 }
 
-enum Why {
-    /// The disk could not serve it even alone.
-    Alone,
+enum TaskRefusal {
+    /// The service time exceeds the period.
+    ExceedsPeriod,
     Span(SpanError),
 }
 
-/// A stream as admission sees it.
+/// A stream's parameters as admission needs them.
 #[derive(Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct StreamRequest<'a> {
     pub(crate) name: &'a str,
     pub(crate) needs: &'a [Need],
     pub(crate) block: Bytes,
@@ -96,7 +96,7 @@ impl Admission {
         Self {
             policy,
             books: vec![Book::new(); disks],
-            told: vec![None; disks],
+            published_versions: vec![None; disks],
             next_task: 1,
             next_key: 1,
             names: HashMap::new(),
@@ -107,14 +107,14 @@ impl Admission {
         }
     }
 
-    /// The stream that reserves something of `range` of a volume (`None`: of any of it).
+    /// Name of a stream that reserves part of `range` of a volume (`None`: any part of the volume).
     pub(crate) fn reserver(&self, volume: VolumeId, range: Option<Range<u64>>) -> Option<String> {
         self.reservers(volume, range)
             .next()
             .map(|stream| stream.name.clone())
     }
 
-    /// The streams that reserve something of `range` of a volume.
+    /// The streams that reserve part of `range` of a volume.
     pub(crate) fn reservers(
         &self,
         volume: VolumeId,
@@ -156,32 +156,32 @@ impl Admission {
     pub(crate) fn admit(
         &mut self,
         disks: &[DiskCore],
-        ask: Ask<'_>,
-    ) -> Result<Vec<StreamTask>, Box<Unadmitted>> {
-        self.try_admit(ask).map_err(|misfit| {
-            let disk = Box::new(self.describe(disks, &misfit, ask.span.from));
+        request: StreamRequest<'_>,
+    ) -> Result<Vec<StreamTask>, Box<AdmissionRefusal>> {
+        self.try_admit(request).map_err(|refused| {
+            let disk = Box::new(self.describe(disks, &refused, request.span.from));
             let books = self.clone_books();
-            Box::new(Unadmitted { disk, books })
+            Box::new(AdmissionRefusal { disk, books })
         })
     }
 
-    fn try_admit(&mut self, ask: Ask<'_>) -> Result<Vec<StreamTask>, Misfit> {
-        let mut tasks = Vec::with_capacity(ask.needs.len());
-        for need in ask.needs {
-            let id = self.next_task(ask.name, TaskKind::Stream);
-            let misfit = |why| Misfit {
+    fn try_admit(&mut self, request: StreamRequest<'_>) -> Result<Vec<StreamTask>, RefusedTask> {
+        let mut tasks = Vec::with_capacity(request.needs.len());
+        for need in request.needs {
+            let id = self.next_task(request.name, TaskKind::Stream);
+            let refused = |reason| RefusedTask {
                 disk: need.disk,
                 id,
                 service: need.service,
-                period: need.period(ask.block, ask.rate),
-                why,
+                period: need.period(request.block, request.rate),
+                reason,
             };
-            let joined = match need.task(ask.block, ask.rate) {
+            let joined = match need.task(request.block, request.rate) {
                 Ok(params) => self.books[need.disk]
-                    .join(id, params, ask.span)
+                    .join(id, params, request.span)
                     .map(|()| params)
-                    .map_err(|error| misfit(Why::Span(error))),
-                Err(_) => Err(misfit(Why::Alone)),
+                    .map_err(|error| refused(TaskRefusal::Span(error))),
+                Err(_) => Err(refused(TaskRefusal::ExceedsPeriod)),
             };
             match joined {
                 Ok(params) => tasks.push(StreamTask {
@@ -190,22 +190,22 @@ impl Admission {
                     id,
                     params,
                 }),
-                Err(misfit) => {
+                Err(refused) => {
                     self.forget(&tasks);
-                    return Err(misfit);
+                    return Err(refused);
                 }
             }
         }
         Ok(tasks)
     }
 
-    /// From when on a task holds its share.
+    /// The time from which a task holds its share.
     pub(crate) fn begins(&self, task: &StreamTask) -> Option<Time> {
         let (_, span) = self.books[task.disk].get(task.id)?;
         Some(span.from)
     }
 
-    /// Takes tasks out of the books that no dispatcher has heard of.
+    /// Removes tasks from the books that no dispatcher has been given.
     pub(crate) fn forget(&mut self, tasks: &[StreamTask]) {
         for task in tasks {
             self.books[task.disk].leave(task.id, Time::ZERO);
@@ -213,50 +213,53 @@ impl Admission {
         }
     }
 
-    /// A task ends: the dispatcher said from when on its share is free.
+    /// Ends a task; the dispatcher has returned the time from which its share is free.
     pub(crate) fn left(&mut self, disk: usize, id: TaskId, free_from: Time) {
         self.books[disk].leave(id, free_from);
     }
 
-    /// The largest rate at which the stream would be admitted, to a millionth. The books are spent with it.
-    pub(crate) fn into_rate_that_fits(mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
-        let mut fits_not = ask.rate.0;
-        for need in ask.needs {
-            let period = self.books[need.disk].smallest_period(need.service, ask.span)?;
-            fits_not = fits_not.min(need.rate(ask.block, period).0.saturating_add(1));
+    /// The largest rate at which the stream would be admitted, to a millionth. Consumes the books.
+    pub(crate) fn into_rate_that_fits(
+        mut self,
+        request: StreamRequest<'_>,
+    ) -> Option<BytesPerSecond> {
+        let mut too_high = request.rate.0;
+        for need in request.needs {
+            let period = self.books[need.disk].smallest_period(need.service, request.span)?;
+            too_high = too_high.min(need.rate(request.block, period).0.saturating_add(1));
         }
         let mut fits = 0;
         for step in 0..RATE_STEPS {
-            // The bound itself first: it is the answer unless two tasks meet on one disk.
+            // First the bound itself: it is the answer unless two tasks share a disk.
             let rate = if step == 0 {
-                fits_not - 1
+                too_high - 1
             } else {
-                fits + (fits_not - fits) / 2
+                fits + (too_high - fits) / 2
             };
             if rate <= fits {
                 break;
             }
-            let tried = Ask {
+            let tried = StreamRequest {
                 rate: BytesPerSecond(rate),
-                ..ask
+                ..request
             };
             match self.try_admit(tried) {
                 Ok(tasks) => {
                     self.forget(&tasks);
                     fits = rate;
                 }
-                Err(_) => fits_not = rate,
+                Err(_) => too_high = rate,
             }
         }
         (fits > 0).then_some(BytesPerSecond(fits))
     }
 
-    fn describe(&self, disks: &[DiskCore], misfit: &Misfit, at: Time) -> DiskRefusal {
+    fn describe(&self, disks: &[DiskCore], refused: &RefusedTask, at: Time) -> DiskRefusal {
         let mut refusal = DiskRefusal {
-            disk: disks[misfit.disk].name.clone(),
-            utilization: self.books[misfit.disk].utilization(at),
-            service_ns: misfit.service.0,
-            period_ns: misfit.period.0,
+            disk: disks[refused.disk].name.clone(),
+            utilization: self.books[refused.disk].utilization(at),
+            service_ns: refused.service.0,
+            period_ns: refused.period.0,
             refused_by: "utilization".to_owned(),
             interval_ns: None,
             short_by_ns: None,
@@ -265,29 +268,29 @@ impl Admission {
             leaving_ns: None,
         };
         let mut at = at;
-        match misfit.why {
-            Why::Alone => {
-                refusal.interval_ns = Some(misfit.period.0);
-                refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
+        match refused.reason {
+            TaskRefusal::ExceedsPeriod => {
+                refusal.interval_ns = Some(refused.period.0);
+                refusal.short_by_ns = Some(refused.service.saturating_sub(refused.period).0);
             }
-            Why::Span(SpanError::Refused {
+            TaskRefusal::Span(SpanError::Refused {
                 at: refused_at,
-                refusal: why,
+                refusal: cause,
             }) => {
                 at = refused_at;
-                refusal.utilization = self.books[misfit.disk].utilization(at);
-                refusal.interval_ns = Some(why.interval.0);
-                refusal.short_by_ns = Some(why.short_by.0);
-                if why.by == RefusedBy::Blocking {
+                refusal.utilization = self.books[refused.disk].utilization(at);
+                refusal.interval_ns = Some(cause.interval.0);
+                refusal.short_by_ns = Some(cause.short_by.0);
+                if cause.by == RefusedBy::Blocking {
                     refusal.refused_by = "blocking".to_owned();
                 }
-                if why.task != misfit.id {
-                    refusal.task = self.culprit(misfit.disk, why.task);
+                if cause.task != refused.id {
+                    refusal.task = self.culprit(refused.disk, cause.task);
                 }
             }
-            Why::Span(error) => refusal.refused_by = error.to_string(),
+            TaskRefusal::Span(error) => refusal.refused_by = error.to_string(),
         }
-        if let Some(leaving) = self.leaving(misfit.disk, at) {
+        if let Some(leaving) = self.leaving(refused.disk, at) {
             refusal.utilization_leaving = leaving.utilization;
             refusal.leaving_ns = Some(leaving.until.saturating_since(clock::now()).0);
         }
@@ -308,30 +311,30 @@ impl Admission {
         })
     }
 
-    /// Tests a change of rate: whether every disk could carry the new tasks in place of the old ones
-    /// from `now` on, whenever the old ones have left.
+    /// Tests a change: every disk must be able to carry the new tasks in place of the old ones from `now` on.
+    /// Then they fit from any later time at which the old ones have left, too.
     ///
     /// # Errors
     /// As [`Admission::admit`].
     pub(crate) fn test_change(
         &self,
         disks: &[DiskCore],
-        ask: Ask<'_>,
+        request: StreamRequest<'_>,
         old: &[StreamTask],
-    ) -> Result<(), Box<Unadmitted>> {
+    ) -> Result<(), Box<AdmissionRefusal>> {
         let mut without = self.clone_books();
         for task in old {
             without.books[task.disk].leave(task.id, Time::ZERO);
         }
-        without.admit(disks, ask).map(|_| ())
+        without.admit(disks, request).map(|_| ())
     }
 
-    /// The same books, to try something in.
+    /// A copy of the books for trials.
     pub(crate) fn clone_books(&self) -> Self {
         Self {
             policy: self.policy,
             books: self.books.clone(),
-            told: self.told.clone(),
+            published_versions: self.published_versions.clone(),
             next_task: self.next_task,
             next_key: self.next_key,
             names: self.names.clone(),
@@ -342,7 +345,7 @@ impl Admission {
         }
     }
 
-    /// Forgets tasks whose time is over.
+    /// Removes tasks whose span has ended.
     pub(crate) fn prune(&mut self, now: Time) {
         for book in &mut self.books {
             book.prune(now);

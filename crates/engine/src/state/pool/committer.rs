@@ -1,4 +1,4 @@
-//! What the pool's committer is to do.
+//! The queue of the pool's committer thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::state::round::Round;
 
-/// How often what froze the metadata is tried again.
+/// Interval between retries of the write that froze the metadata.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The way to the thread that appends to the metadata log for flushes. All rounds that wait while it
+/// The queue of the thread that appends to the metadata log for flushes. All rounds that wait while it
 /// writes share its next record.
 #[derive(Default)]
 pub(crate) struct Committer {
@@ -34,26 +34,26 @@ impl Committer {
         self.changed.notify_all();
     }
 
-    /// Has it look at how things stand.
+    /// Makes it evaluate its conditions again.
     pub(crate) fn wake(&self) {
-        // After the lock it has seen it, or sleeps.
+        // After taking the lock the thread has either seen the change or sleeps and will be notified.
         drop(self.queue.lock());
         self.changed.notify_all();
     }
 
-    /// Waits for rounds: all that there are then, which are [done](Self::done) next; `None`: there are no
-    /// more. While the metadata is frozen such that it `is_to_go_on`, has that tried each [`RETRY_AFTER`].
+    /// Waits for rounds and takes all of them; the caller reports their end by [`done`](Self::done). `None`:
+    /// stopped. While `is_retry_due`, calls `retry` each [`RETRY_AFTER`].
     pub(crate) fn next(
         &self,
-        is_to_go_on: impl Fn() -> bool,
-        go_on: impl Fn(),
+        is_retry_due: impl Fn() -> bool,
+        retry: impl Fn(),
     ) -> Option<Vec<Arc<Round>>> {
         let mut queue = self.queue.lock();
         while queue.rounds.is_empty() && !queue.stopping {
-            if is_to_go_on() {
+            if is_retry_due() {
                 let timed_out = self.changed.wait_for(&mut queue, RETRY_AFTER).timed_out();
                 if timed_out {
-                    MutexGuard::unlocked(&mut queue, &go_on);
+                    MutexGuard::unlocked(&mut queue, &retry);
                 }
             } else {
                 self.changed.wait(&mut queue);
@@ -80,7 +80,7 @@ impl Committer {
         }
     }
 
-    /// Serves what waits and ends the thread.
+    /// Serves the waiting rounds and ends the thread.
     pub(crate) fn stop(&self) {
         self.queue.lock().stopping = true;
         self.changed.notify_all();

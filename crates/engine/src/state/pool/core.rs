@@ -1,4 +1,4 @@
-//! What everything that acts on an open pool shares.
+//! State that all parts of an open pool share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::state::volume::VolumeCore;
 use crate::state::warning::Warning;
 use crate::state::worker::Worker;
 
-/// What everything that belongs to an open pool shares.
+/// State that all parts of an open pool share.
 ///
 /// Locks, in the order in which they may be taken: `meta`, `admission`, `volumes`, then the small
 /// ones of volumes, clients and ops.
@@ -34,14 +34,14 @@ pub(crate) struct PoolCore {
     /// By name.
     pub(crate) volumes: RwLock<BTreeMap<String, Arc<VolumeCore>>>,
     pub(crate) opened: Time,
-    /// How it shows that the disks are another server's, if they are.
+    /// The evidence that another server has taken over the disks, if it has.
     pub(crate) taken_over: OnceLock<String>,
     pub(crate) policy: Policy,
     pub(crate) warnings: Mutex<Vec<Warning>>,
     free_bytes: Mutex<u64>,
 }
 
-/// What a pool's core is made of.
+/// Parts of a new pool core.
 pub(crate) struct CoreParts {
     pub(crate) name: String,
     pub(crate) io: IoCore,
@@ -85,7 +85,7 @@ impl PoolCore {
         Arc::new(core)
     }
 
-    /// Makes the maps of a committed change the ones that requests use.
+    /// Makes the maps of a committed change those that requests use.
     pub(crate) fn install(&self, state: &PoolState, committed: &Committed) {
         let mut volumes = self.volumes.write();
         for (id, map) in &committed.maps {
@@ -111,8 +111,8 @@ impl PoolCore {
         self.volumes.read().get(name).cloned()
     }
 
-    /// What volumes could still have. While the metadata is being changed, what it was before: nobody
-    /// who asks for the status waits for a disk.
+    /// Free space for volumes. While the metadata is being changed this is the previous value, so that a
+    /// status request never waits for a disk.
     pub(crate) fn free_bytes(&self) -> u64 {
         let mut known = self.free_bytes.lock();
         if let Some(meta) = self.meta.try_lock() {

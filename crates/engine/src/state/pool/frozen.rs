@@ -1,4 +1,4 @@
-//! Whether the pool's metadata can be written, for those who ask while it is being written.
+//! Health of the pool's metadata, readable while the metadata is being written.
 
 use std::sync::Arc;
 
@@ -8,21 +8,29 @@ use sched::units::Time;
 use crate::clock;
 use crate::state::error::PoolError;
 
-/// Why the metadata is frozen.
+/// The way a freeze ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recovery {
+    /// When the disk accepts the write that failed, which is retried.
+    ByRetry,
+    /// Only when the pool is reopened.
+    AfterRestart,
+}
+
+/// A freeze of the metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
-    /// What failed.
+    /// The failure.
     pub(crate) reason: Arc<str>,
     pub(crate) since: Time,
-    /// Whether it goes on when the disk takes the write that failed.
-    pub(crate) goes_on: bool,
+    pub(crate) recovery: Recovery,
 }
 
 impl Frozen {
-    /// What somebody is told whose change was not begun.
+    /// The error of a change that was not begun.
     pub(crate) fn refusal(&self) -> PoolError {
         let reason = self.reason.to_string();
-        if self.goes_on {
+        if self.recovery == Recovery::ByRetry {
             PoolError::MetadataFrozen {
                 reason,
                 is_pending: false,
@@ -33,17 +41,17 @@ impl Frozen {
     }
 }
 
-/// What is known of the metadata's health.
+/// Health of the metadata.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MetaHealth {
     pub(crate) frozen: Option<Frozen>,
-    /// How often it has been frozen.
+    /// Number of freezes so far.
     pub(crate) freezes: u64,
-    /// How often it has gone on.
+    /// Number of freezes that have ended.
     pub(crate) resumes: u64,
 }
 
-/// The same, shared.
+/// Shared access to the metadata's health, under a lock that is never held over I/O.
 #[derive(Default)]
 pub(crate) struct MetaWatch(Mutex<MetaHealth>);
 
@@ -56,27 +64,27 @@ impl MetaWatch {
         self.0.lock().frozen.clone()
     }
 
-    /// A write of it has failed. While it is frozen the first reason stays, unless it does not go on any more.
-    pub(crate) fn freeze(&self, reason: &str, goes_on: bool) {
+    /// Records a failed write. During a freeze the first reason stays, unless the freeze becomes permanent.
+    pub(crate) fn freeze(&self, reason: &str, recovery: Recovery) {
         let mut health = self.0.lock();
         match &mut health.frozen {
-            Some(frozen) if frozen.goes_on == goes_on => {}
+            Some(frozen) if frozen.recovery == recovery => {}
             Some(frozen) => {
                 frozen.reason = reason.into();
-                frozen.goes_on = goes_on;
+                frozen.recovery = recovery;
             }
             none => {
                 *none = Some(Frozen {
                     reason: reason.into(),
                     since: clock::now(),
-                    goes_on,
+                    recovery,
                 });
                 health.freezes += 1;
             }
         }
     }
 
-    /// It can be written again.
+    /// Ends the freeze.
     pub(crate) fn resume(&self) {
         let mut health = self.0.lock();
         if health.frozen.take().is_some() {

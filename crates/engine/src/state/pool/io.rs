@@ -1,4 +1,4 @@
-//! What requests need of an open pool.
+//! The part of an open pool that requests need.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,13 +10,13 @@ use crate::clock;
 use crate::latency::Histogram;
 use crate::state::disk::core::DiskCore;
 
-/// What requests need of an open pool: its memory and its disks.
+/// The part of an open pool that requests need: its memory and its disks.
 pub(crate) struct IoCore {
     pub(crate) memory: Memory,
-    /// By number.
+    /// By disk number.
     pub(crate) disks: Box<[DiskCore]>,
     pub(crate) geometry: Geometry,
-    /// The largest block of a disk: what requests must be multiples of.
+    /// The largest logical block of the disks; requests must be multiples of it.
     pub(crate) block_bytes: u64,
     /// Latency of best-effort volume requests in the window.
     pub(crate) latency: Histogram,
@@ -25,7 +25,7 @@ pub(crate) struct IoCore {
 }
 
 impl IoCore {
-    /// What offsets and lengths of requests must be multiples of.
+    /// The alignment of offsets and lengths of requests.
     pub(crate) fn alignment(&self) -> Bytes {
         Bytes(self.block_bytes.max(SECTOR_BYTES))
     }
@@ -47,7 +47,7 @@ impl IoCore {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes no more requests from now on. Whether this call is the one that has to shut down.
+    /// Rejects all further requests. Returns true if this call is the one that has to shut down.
     pub(crate) fn begin_close(&self) -> bool {
         !self.closed.swap(true, Ordering::SeqCst)
     }

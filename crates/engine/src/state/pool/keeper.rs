@@ -1,4 +1,4 @@
-//! What the pool's keeper is to do, and when.
+//! The queue of the pool's keeper, the thread that ends reservations: streams to close, and timers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -11,27 +11,27 @@ use sched::units::Time;
 use crate::clock;
 use crate::state::stream::core::StreamCore;
 
-/// Something to be done at an instant.
+/// An action at a given time.
 pub(crate) enum Timer {
     /// The span of a stream ends.
     SpanEnds(Weak<StreamCore>),
-    /// The share of a task that has left is free, and delta-L larger.
-    Freed,
+    /// The share of a departed task is free, and delta-L has grown.
+    ShareFreed,
 }
 
-/// Something to be done now.
-pub(crate) enum Due {
-    /// Nothing of a stream that is being closed is in flight any more: its reservation is to be given up.
+/// An action that is due.
+pub(crate) enum KeeperTask {
+    /// Nothing of a stream that is being closed is in flight any more: its reservation has to be released.
     Close(Arc<StreamCore>),
-    /// Its instant has come.
+    /// The time of a timer has come.
     Timer(Timer),
 }
 
-/// Which of those that are due at the same instant.
+/// Distinguishes timers of the same time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Of {
-    /// All that is free then: one look serves them.
-    Freed,
+enum TimerKey {
+    /// All shares that become free then; they need only one timer.
+    ShareFreed,
     /// A stream, by its key.
     Stream(u64),
 }
@@ -39,11 +39,11 @@ enum Of {
 #[derive(Default)]
 struct Queue {
     closing: Vec<Arc<StreamCore>>,
-    timers: BTreeMap<(Time, Of), Timer>,
+    timers: BTreeMap<(Time, TimerKey), Timer>,
     stopping: bool,
 }
 
-/// The way to the thread that gives up reservations. See the [module](self).
+/// The queue of the thread that ends reservations.
 #[derive(Default)]
 pub(crate) struct Keeper {
     queue: Mutex<Queue>,
@@ -52,25 +52,25 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// No more blocks of a stream are taken; the reservation is given up when none is in flight.
+    /// Stops accepting blocks of a stream; its reservation is released when none is in flight.
     pub(crate) fn begin_close(&self, stream: &Arc<StreamCore>) {
         if stream.begin_close() {
             self.close(Arc::clone(stream));
         }
     }
 
-    /// Nothing of a stream is in flight, which somebody wants to know.
+    /// Nothing of a stream is in flight any more, and a thread waits for that.
     pub(crate) fn idle(&self, stream: Arc<StreamCore>) {
         if stream.idle() {
             self.close(stream);
         }
     }
 
-    /// Gives up the reservation of a stream that has nothing in flight any more.
+    /// Releases the reservation of a stream that has nothing in flight.
     fn close(&self, stream: Arc<StreamCore>) {
         let mut queue = self.queue.lock();
         if queue.stopping {
-            // The disks' schedules end with the pool.
+            // The schedules end with the pool, so there is nothing to release.
             stream.set_left();
         } else {
             queue.closing.push(stream);
@@ -81,40 +81,42 @@ impl Keeper {
     /// Closes a stream at the end of its span.
     pub(crate) fn close_at(&self, at: Time, stream: &Arc<StreamCore>) {
         let timer = Timer::SpanEnds(Arc::downgrade(stream));
-        self.set((at, Of::Stream(stream.key)), timer);
+        self.set((at, TimerKey::Stream(stream.key)), timer);
     }
 
-    /// Nothing of a stream is left to close at the end of its span.
+    /// Removes the timer of a stream's span, because the stream has ended.
     pub(crate) fn forget_span(&self, stream: &StreamCore) {
         if let Some(until) = stream.span.and_then(|span| span.until) {
-            let of = Of::Stream(stream.key);
-            self.queue.lock().timers.remove(&(until, of));
+            let key = TimerKey::Stream(stream.key);
+            self.queue.lock().timers.remove(&(until, key));
         }
     }
 
-    /// Looks at delta-L again when a share is free.
+    /// Publishes delta-L again when a share becomes free.
     pub(crate) fn freed_at(&self, at: Time) {
-        self.set((at, Of::Freed), Timer::Freed);
+        self.set((at, TimerKey::ShareFreed), Timer::ShareFreed);
     }
 
-    fn set(&self, at: (Time, Of), timer: Timer) {
+    fn set(&self, at: (Time, TimerKey), timer: Timer) {
         self.queue.lock().timers.insert(at, timer);
         self.changed.notify_one();
     }
 
-    /// Waits for something to do; `None`: nothing more is to be done.
-    pub(crate) fn next(&self) -> Option<Due> {
+    /// Waits for an action; `None` when stopped.
+    pub(crate) fn next(&self) -> Option<KeeperTask> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(stream) = queue.closing.pop() {
-                return Some(Due::Close(stream));
+                return Some(KeeperTask::Close(stream));
             }
             if queue.stopping {
                 return None;
             }
             let now = clock::now();
             match queue.timers.first_entry() {
-                Some(entry) if entry.key().0 <= now => return Some(Due::Timer(entry.remove())),
+                Some(entry) if entry.key().0 <= now => {
+                    return Some(KeeperTask::Timer(entry.remove()));
+                }
                 Some(entry) => {
                     let left = Duration::from_nanos(entry.key().0.saturating_since(now).0);
                     self.changed.wait_for(&mut queue, left);
@@ -124,7 +126,7 @@ impl Keeper {
         }
     }
 
-    /// Has what is due done and ends the thread.
+    /// Performs what is due and ends the thread.
     pub(crate) fn stop(&self) {
         self.queue.lock().stopping = true;
         self.changed.notify_one();
@@ -147,7 +149,7 @@ mod tests {
     use crate::test_rig::disks::{MIB, Rig, stream_spec, volume};
 
     #[test]
-    fn the_end_of_a_span_is_forgotten_with_its_stream() {
+    fn span_timer_is_removed_with_its_stream() {
         let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", 4 * MIB);
         let until = clock::now() + Nanos::from_secs(86_400);
@@ -162,9 +164,9 @@ mod tests {
         let ends = || {
             let queue = pool.core.keeper.queue.lock();
             let ends = queue.timers.keys();
-            ends.filter_map(|&(at, of)| match of {
-                Of::Stream(key) => Some((at, key)),
-                Of::Freed => None,
+            ends.filter_map(|&(at, key)| match key {
+                TimerKey::Stream(stream) => Some((at, stream)),
+                TimerKey::ShareFreed => None,
             })
             .collect::<Vec<_>>()
         };

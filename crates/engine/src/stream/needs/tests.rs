@@ -1,4 +1,4 @@
-//! Needs of small maps by hand, of random ones against a count block by block, and the work that it is.
+//! Needs of small maps by hand, of random maps against a count block by block, and the cost of computing them.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ fn blocks_in_turn_on_three_disks_put_a_third_on_each() {
 }
 
 #[test]
-fn a_run_on_one_disk_is_what_counts() {
+fn gap_counts_the_longest_run_on_one_disk() {
     assert_eq!(
         gaps(&[0, 1, 0, 1], MIB, MIB / 4, false),
         [(0, 0, 1), (1, 0, 1)]
@@ -63,7 +63,7 @@ fn a_run_on_one_disk_is_what_counts() {
 }
 
 #[test]
-fn the_way_back_to_the_beginning_counts_if_the_stream_wraps() {
+fn gap_includes_the_wrap_if_the_stream_wraps() {
     assert_eq!(gaps(&[0, 1, 1, 0], MIB, MIB, true), [(0, 0, 1), (1, 0, 1)]);
     assert_eq!(
         gaps(&[0, 1, 2, 0], MIB, MIB, false),
@@ -91,7 +91,7 @@ fn a_rate_and_its_period_agree() {
     assert!(need.period(block, BytesPerSecond(rate.0 + 1)) < period);
 }
 
-/// The same, block by block.
+/// The needs, computed block by block.
 fn needs_by_block(
     path: &Path,
     geometry: Geometry,
@@ -106,7 +106,7 @@ fn needs_by_block(
     };
     let size = path.range.end - path.range.start;
     let blocks = size.div_ceil(path.block.0);
-    // Of each lane: its longest service time, and the blocks that have a request in it.
+    // For each lane: its longest service time, and the blocks that have a request in it.
     let mut lanes: HashMap<(usize, usize), (Nanos, Vec<u64>)> = HashMap::new();
     for block in 0..blocks {
         let mut at = path.range.start + block * path.block.0;
@@ -135,7 +135,7 @@ fn needs_by_block(
         let between = of.windows(2).map(|pair| pair[1] - pair[0]);
         let around = of[0] + blocks - of[of.len() - 1];
         let around = path.wraps.then_some(around);
-        // One that comes once comes no sooner again than after all blocks.
+        // A lane with one request has it again after all blocks at the earliest.
         let gap = between.chain(around).min().unwrap_or(blocks);
         Need {
             disk,
@@ -161,12 +161,11 @@ fn predictors() -> Vec<Predictor> {
 
 const BLOCKS_MAX: u64 = 5_000;
 
-/// A way through a volume of some extents, in whole sectors, with blocks that divide extents, are made of
-/// them, or neither.
+/// A path through a volume in whole sectors, with blocks that divide extents, consist of extents, or neither.
 fn random_path(rng: &mut StdRng, extent: u64, extents: u64) -> Path {
     let sectors = extents * extent / SECTOR_BYTES;
     let in_extent = extent / SECTOR_BYTES;
-    // On a boundary of extents, on one of a larger physical sector, or on neither.
+    // On a boundary of extents, of larger physical sectors, or of neither.
     let whole = *[in_extent, 8, 1].choose(rng).unwrap();
     let start = rng.random_range(0..sectors) / whole * whole;
     let end = rng.random_range(start + 1..=sectors);
@@ -189,7 +188,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn extents_at_a_time_and_block_by_block_are_the_same(seed: u64) {
+    fn needs_by_extent_equal_needs_by_block(seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         let predictors = predictors();
         let extent = *[64 << 10, 256 << 10, 4 * MIB, 16 * MIB].choose(&mut rng).unwrap();
@@ -210,7 +209,7 @@ proptest! {
     }
 }
 
-/// Sixteen thousand million blocks, in a million extents: looked at each, nobody would see the end.
+/// 16 thousand million blocks in a million extents: looking at each block would take too long.
 #[test]
 fn small_blocks_of_a_large_volume_are_no_more_work_than_its_extents() {
     const EXTENT: u64 = 8 * MIB;

@@ -1,4 +1,4 @@
-//! What comes of a session's blocks, what of them is made durable, and sleeping until something does.
+//! Completions of a session's blocks, flushes, and sleeping until one of them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -6,21 +6,21 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::units::{Bytes, Nanos, Time};
 
-use super::{FLUSH, FLUSH_EVERY, Finished, Flight, Session};
+use super::{BlockInFlight, CompletedBuffer, FLUSH, FLUSH_EVERY, Session};
 use crate::clock;
 use crate::state::request::{IoFailure, VolumeCompletion, VolumeOp};
 use crate::stream::pace::{BlockReport, PaceError, Stop};
 use crate::volume_io::request::VolumeRequest;
 
 impl Session<'_> {
-    /// A buffer that is done, if one is. `on_block` is told of whole blocks.
+    /// The next completed buffer, if there is one. Calls `on_block` for completed blocks.
     ///
     /// # Errors
-    /// When it failed; those still in flight are waited for before.
+    /// When a block failed; only once nothing is in flight any more.
     pub(in crate::stream) fn poll(
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
-    ) -> Result<Option<Finished>, PaceError> {
+    ) -> Result<Option<CompletedBuffer>, PaceError> {
         loop {
             if let Some(finished) = self.finished.pop_front() {
                 return Ok(Some(finished));
@@ -46,32 +46,32 @@ impl Session<'_> {
         Ok(None)
     }
 
-    /// Bytes from the beginning that are on the disks.
+    /// Bytes from the beginning that have been written.
     fn written(&self) -> u64 {
         let in_flight = self.in_flight.iter().map(|flight| flight.before);
         let ends = in_flight.chain(self.broken_at).min();
         ends.unwrap_or(self.submitted_bytes)
     }
 
-    /// When what has been written is to be made durable, if there is something to.
+    /// When the next flush is due, if there is data to flush.
     pub(in crate::stream) fn flush_at(&self) -> Option<Time> {
         let is_due = self.flushing.covers.is_none() && self.written() > self.report.durable_bytes;
         is_due.then_some(self.flushing.next_at)
     }
 
-    /// Has what is written made durable if it is time to.
+    /// Begins a flush if one is due.
     pub(in crate::stream) fn flush_due(&mut self) -> Result<(), PaceError> {
         let now = clock::now();
         if self.flush_at().is_some_and(|at| at <= now) {
             self.flush()?;
-            // At the same instants as other recordings: one record of the log serves them all.
+            // At the same times as other recordings, so that one log record serves all of them.
             let past = now.0 % FLUSH_EVERY.0;
             self.flushing.next_at = now.saturating_add(FLUSH_EVERY - Nanos(past));
         }
         Ok(())
     }
 
-    /// Waits for what is in flight, and has all that is written made durable.
+    /// Waits for blocks in flight, and makes all written data durable.
     pub(in crate::stream) fn settle(
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
@@ -89,7 +89,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits for what is in flight, whatever comes of it.
+    /// Waits for blocks in flight, ignoring failures.
     pub(in crate::stream) fn drain(
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
@@ -101,9 +101,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sleeps until a block or a flush is done, and for nothing else.
+    /// Sleeps until a block or a flush is done.
     pub(in crate::stream) fn wait(&self) -> Result<(), PaceError> {
-        // Once it is known that the reservation's time is over, that does not wake.
+        // Records that the reservation's end is known, so that it does not wake this thread.
         self.is_over();
         self.sleep(None, None, None).map(drop)
     }
@@ -123,7 +123,7 @@ impl Session<'_> {
                 self.report.durable_bytes = covers;
                 self.stream.set_durable(covers);
             }
-            // What is written is not lost, and is said of none of it to be durable. The next one tries again.
+            // The data is written but not durable; the next flush tries again.
             Err(IoFailure::NotNow { .. }) if !self.flushing.is_last => {}
             Err(failure) => {
                 self.failed.get_or_insert(PaceError::Flush(failure));
@@ -131,13 +131,13 @@ impl Session<'_> {
         }
     }
 
-    /// Whether a block has failed and the session ends when nothing is in flight.
+    /// True if a block has failed; the session ends when nothing is in flight.
     pub(in crate::stream) fn is_failing(&self) -> bool {
         self.failed.is_some()
     }
 
     fn finish(&mut self, completion: VolumeCompletion, on_block: &mut dyn FnMut(&BlockReport)) {
-        let is_it = |flight: &Flight| flight.index == completion.user_data;
+        let is_it = |flight: &BlockInFlight| flight.index == completion.user_data;
         let Some(place) = self.in_flight.iter().position(is_it) else {
             return;
         };
@@ -170,7 +170,7 @@ impl Session<'_> {
         self.report.late_net_max = self.report.late_net_max.max(late_net);
         on_block(&report);
         let carried = flight.carried.into_iter().zip(flight.index..);
-        let finished = carried.map(|(carrier, index)| Finished {
+        let finished = carried.map(|(carrier, index)| CompletedBuffer {
             index,
             bytes: carrier.bytes,
             completed: completion.completed,
@@ -180,9 +180,8 @@ impl Session<'_> {
         self.finished.extend(finished);
     }
 
-    /// Sleeps until the peer is ready (if it is given), a block is done, `until`, the end of the
-    /// reservation, or the signal to stop (if it is given). Returns whether the peer is ready and whether
-    /// to stop.
+    /// Sleeps until the peer is ready, a block is done, `until`, the end of the reservation, or the stop signal.
+    /// Returns true for a ready peer, and true for the stop signal.
     pub(in crate::stream) fn sleep(
         &self,
         peer: Option<(BorrowedFd<'_>, PollFlags)>,

@@ -1,4 +1,4 @@
-//! Where a session's blocks go.
+//! Positions of a session's blocks.
 
 use sched::units::Bytes;
 
@@ -6,8 +6,8 @@ use super::Session;
 use crate::clock;
 
 impl Session<'_> {
-    /// How much is put in a buffer at most that follows the next `ready` bytes: to the end of the part as long as one of
-    /// the range's grid in which it begins. `None` after the range's end.
+    /// The most bytes for a buffer that follows the next `ready` bytes: up to the next boundary of the range's grid
+    /// of buffers. `None` after the range's end.
     pub(in crate::stream) fn len_after(&self, ready: u64) -> Option<u64> {
         let range = self.stream.range();
         let size = range.end - range.start;
@@ -21,12 +21,12 @@ impl Session<'_> {
         self.len_at(from)
     }
 
-    /// The same of what begins there in the range.
+    /// The most bytes for a buffer that begins at `from` in the range.
     pub(in crate::stream) fn len_at(&self, from: u64) -> Option<u64> {
         self.left_of(from, self.stream.buffer())
     }
 
-    /// How much is left there in the range to the end of the block.
+    /// The rest of the block at `from` in the range.
     pub(in crate::stream) fn block_at(&self, from: u64) -> Option<u64> {
         self.left_of(from, self.stream.block())
     }
@@ -37,13 +37,13 @@ impl Session<'_> {
         (left > 0).then(|| left.min(part.0 - from % part.0))
     }
 
-    /// Where in the range the next block begins, unless it is told to begin somewhere else; `None` after its end.
+    /// Start of the next block in the range, unless the caller chooses another; `None` after the end.
     pub(in crate::stream) fn next_from(&self) -> Option<u64> {
         Some(self.at? - self.stream.range().start)
     }
 
-    /// Where a block of so many bytes ends, filled up, that begins at `offset` of the volume: where a
-    /// physical sector does, or the block of the range's grid that it is in, whichever is first.
+    /// The end of a padded block of `bytes` at `offset` of the volume: the next boundary of a physical sector, or of
+    /// the block in the range's grid, whichever is first.
     fn filled_up(&self, offset: u64, bytes: u64) -> u64 {
         let (range, block) = (self.stream.range(), self.stream.block().0);
         let of_grid = (offset - range.start) / block * block + block;
@@ -52,20 +52,20 @@ impl Session<'_> {
         (offset + bytes).next_multiple_of(sector).min(grid_end)
     }
 
-    /// Whether the reservation's time is over.
+    /// True if the reservation's time is over.
     pub(in crate::stream) fn is_over(&self) -> bool {
         let is_over = self.until.is_some_and(|until| until <= clock::now());
         self.knows_end.set(is_over);
         is_over
     }
 
-    /// Where the next block begins, and how long it is filled up; `None`: none goes any more.
+    /// Offset and padded length of the next block; `None` if there is none.
     pub(super) fn next_place(&self, bytes: u64) -> Option<(u64, u64)> {
         let offset = self.at.filter(|_| !self.is_over())?;
         Some((offset, self.filled_up(offset, bytes) - offset))
     }
 
-    /// The next block is the one that begins there, from the beginning of the stream's range.
+    /// Makes the next block begin at `offset` in the stream's range.
     pub(in crate::stream) fn go_to(&mut self, offset: Bytes) {
         let range = self.stream.range();
         let at = range.start.checked_add(offset.0);

@@ -1,4 +1,4 @@
-//! Buffers of a session for which there is no room.
+//! Sessions for whose buffers there is no room.
 
 use std::fs::File;
 use std::sync::{Arc, mpsc};
@@ -15,7 +15,7 @@ use crate::test_rig::disks::{MIB, Rig, stream_spec, volume};
 use crate::volume_io::{Client, ClientOptions, stream};
 use testkit::until;
 
-/// More than memory keeps for who has less than a fair share.
+/// More than the reserve that memory keeps for accounts below their fair share.
 const BLOCK: u64 = 4 * MIB;
 
 /// A stream with two buffers.
@@ -31,7 +31,7 @@ fn rig() -> (Rig, Arc<Pool>) {
     (rig, pool)
 }
 
-/// A client that holds all that is not promised, in pieces of a quarter of a block.
+/// A client that holds all memory that is not reserved, in pieces of a quarter of a block.
 fn crowd(pool: &Pool) -> (Account, Vec<Buffer>) {
     let options = ClientOptions {
         fixed: Bytes::ZERO,
@@ -50,14 +50,15 @@ fn record(stream: &Stream) -> Result<PaceReport, PaceError> {
     recorder.run(source, &Stop::new().unwrap(), &mut |_: &BlockReport| {})
 }
 
-/// What comes of it on a thread of its own, which is left behind if it never ends.
+/// Records on a thread of its own, which is abandoned if it does not end.
 fn recorded(stream: Stream) -> Result<PaceReport, PaceError> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody hears of what comes too late.
-        let _ = tell.send(record(&stream));
+        // After the timeout nobody receives the result.
+        let _ = sender.send(record(&stream));
     });
-    told.recv_timeout(Duration::from_secs(60))
+    receiver
+        .recv_timeout(Duration::from_secs(60))
         .expect("it has ended")
 }
 
@@ -66,7 +67,7 @@ fn a_session_whose_stream_has_no_room_for_its_blocks_ends() {
     let (_rig, pool) = rig();
     let stream = reserved(&pool);
     let (greedy, _held) = crowd(&pool);
-    // As one whose fixed part holds no block.
+    // A client whose account has no fixed part for a block.
     let account = greedy.memory().open_account("poor", Bytes::ZERO).unwrap();
     let client = Client::new("poor", stream.pool(), account, None, 3).unwrap();
     let poor = stream::stream(
@@ -97,7 +98,7 @@ fn a_session_waits_for_buffers_of_its_stream_that_are_out() {
     };
     std::thread::scope(|scope| {
         let session = scope.spawn(|| record(&stream));
-        // The other one: there is none for the session's second.
+        // One of the two buffers is held here, so the session lacks its second.
         until("the session has its first", || is_out(2));
         drop(own);
         let report = session.join().unwrap().unwrap();
@@ -106,10 +107,10 @@ fn a_session_waits_for_buffers_of_its_stream_that_are_out() {
 }
 
 #[test]
-fn a_stream_for_whose_blocks_memory_is_in_too_small_pieces_is_refused() {
+fn stream_is_refused_if_memory_is_too_fragmented_for_its_blocks() {
     let (rig, pool) = rig();
     let (_greedy, held) = crowd(&pool);
-    // What is left is many times what a stream needs, and has no room for a block.
+    // The free memory is many times as much as a stream needs, but has no room for a block.
     let (kept, dropped): (Vec<_>, Vec<_>) = held
         .into_iter()
         .enumerate()

@@ -1,4 +1,4 @@
-//! In which order requests are done, who waits for whom, and what they share.
+//! Order of requests, waiting, and shared flushes.
 
 use std::sync::atomic::Ordering;
 
@@ -80,7 +80,7 @@ fn overlapping_writes_that_name_each_other_are_done_in_order() {
 }
 
 #[test]
-fn a_disk_that_does_not_answer_holds_up_nobody_else() {
+fn stalled_disk_delays_only_its_own_requests() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let volume = two_disks(&pool);
     let (stuck, client) = (client(&pool), disks::client(&pool));
@@ -131,7 +131,7 @@ fn many_flushes_share_the_syncs_of_one() {
         client.wait(None).unwrap().result.unwrap();
     }
     let together = syncs.load(Ordering::SeqCst) - before;
-    // The first began alone; all that came while it was held share the second.
+    // The first began alone; all that were submitted while its sync was held share the second.
     assert!(
         together <= 2 * alone,
         "{together} syncs for 50 flushes, {alone} for one"

@@ -1,4 +1,4 @@
-//! What goes wrong: disks that fail, buffers that are taken back, volumes and pools that end.
+//! Failures: failing disks, revoked buffers, shrunk volumes and dropped pools.
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ fn a_failed_write_fails_alone_and_the_next_one_is_tried() {
 }
 
 #[test]
-fn a_failed_sync_fails_every_later_flush_of_what_is_on_that_disk() {
+fn failed_sync_fails_every_later_flush_of_data_on_that_disk() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::Host);
     let volume = volume_on(&pool, "v", 1, 2 * MIB);
     let client = client(&pool);
@@ -60,7 +60,7 @@ fn a_failed_sync_fails_every_later_flush_of_what_is_on_that_disk() {
     let (_buffer, memory) = filled(&client, &[3; 512]);
     let refused = client.submit(VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory));
     assert!(matches!(refused, Err(SubmitError::Poisoned { .. })));
-    // What lies elsewhere goes on, and so does the metadata: what is not durable is not in it.
+    // Data on other disks is not affected, nor is the metadata, which does not record data that is not durable.
     let good = volume_on(&pool, "good", 0, 2 * MIB);
     client.write_at(&good, Bytes(0), &[4; 512]).unwrap();
     client.flush(&good).unwrap();
@@ -128,7 +128,7 @@ fn requests_beyond_a_cut_fail_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_pool_is_dropped_is_answered() {
+fn requests_in_flight_are_answered_when_the_pool_is_dropped() {
     let (rig, pool) = Rig::with_patience(
         1,
         Durability::WriteThrough,
@@ -137,7 +137,7 @@ fn what_is_in_flight_when_the_pool_is_dropped_is_answered() {
     );
     let volume = volume(&pool, "v", MIB);
     let client = client(&pool);
-    // One is on the disk and stays there, the others are queued there or wait for those before them.
+    // One is on the disk and stays there; the others are queued there or wait for their predecessors.
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     let mut buffers = Vec::new();
     for index in 0..64 {

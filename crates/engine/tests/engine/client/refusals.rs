@@ -1,4 +1,4 @@
-//! What is refused: requests, names, sizes, placements, and a volume's end while it is used.
+//! Refusals: invalid requests, names, sizes and placements, and deleting a volume in use.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -121,9 +121,9 @@ fn a_volume_in_use_is_not_deleted_and_says_who_uses_it() {
     ));
 }
 
-/// The changes are begun together, so that some find the volume and are then too late.
+/// The changes begin concurrently, so some find the volume and are then too late.
 #[test]
-fn of_those_that_change_a_volume_together_who_is_too_late_is_told_its_name() {
+fn late_concurrent_change_of_a_deleted_volume_is_refused_with_its_name() {
     const ROUNDS: usize = 200;
     let (_rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
     for _ in 0..ROUNDS {

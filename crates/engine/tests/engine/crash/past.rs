@@ -1,14 +1,14 @@
-//! What has been, and how much of it a power cut can bring back; and what has been done meanwhile.
+//! The states that a power cut may leave, and the number of operations between power cuts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What something has been, change by change. A change is durable when the call that makes it returns.
-pub(crate) struct Past<T> {
+/// The successive states of an object. A change is durable when the call that makes it returns.
+pub(crate) struct PossibleStates<T> {
     states: Vec<T>,
     settled: usize,
 }
 
-impl<T: Clone> Past<T> {
+impl<T: Clone> PossibleStates<T> {
     pub(crate) fn new(first: T) -> Self {
         Self {
             states: vec![first],
@@ -20,29 +20,29 @@ impl<T: Clone> Past<T> {
         self.states.last().expect("there is always one")
     }
 
-    /// A change begins that will make it this.
+    /// Records that a change to `state` begins.
     pub(crate) fn begin(&mut self, state: T) {
         self.states.push(state);
     }
 
-    /// The change has been made.
+    /// Records that the change is durable.
     pub(crate) fn end(&mut self) {
         self.settled = self.states.len() - 1;
     }
 
-    /// Forgets what no power cut from now on can bring back.
+    /// Forgets states that a power cut can no longer restore.
     pub(crate) fn forget(&mut self) {
         self.states.drain(..self.settled);
         self.settled = 0;
     }
 
-    /// What it was, from the last change on that had been made when the rest was forgotten.
+    /// The states that a power cut may leave.
     pub(crate) fn states(&self) -> Vec<T> {
         self.states.clone()
     }
 }
 
-/// What is done while the power may be cut.
+/// Operations during which the power may be cut.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Create,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 
 const KINDS: usize = Kind::Flush as usize + 1;
 
-/// How often each of it has been done.
+/// Number of operations of each kind.
 #[derive(Default, Debug)]
 pub(crate) struct Tally([AtomicU64; KINDS]);
 
@@ -69,7 +69,7 @@ impl Tally {
         std::array::from_fn(|kind| self.0[kind].load(Ordering::SeqCst))
     }
 
-    /// Whether all of it has been done since.
+    /// True if each kind has happened since `before`.
     pub(crate) fn is_beyond(&self, before: &[u64; KINDS]) -> bool {
         let now = self.so_far();
         before.iter().zip(now).all(|(before, now)| now > *before)

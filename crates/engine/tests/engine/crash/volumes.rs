@@ -1,5 +1,5 @@
-//! Volumes that are made, written, grown, shrunk and deleted while the power may be cut: which of them are there
-//! afterwards, how large, and what is in them.
+//! Volumes that are made, written, grown, shrunk and deleted while the power may be cut: afterwards their
+//! set, sizes and contents must be those of a permitted state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,27 +11,27 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use sched::units::Bytes;
 
-use super::past::{Kind, Past, Tally};
+use super::past::{Kind, PossibleStates, Tally};
 use super::{EXTENT, SECTOR, bytes_of, sectors_of};
 use testkit::disks::volume;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Six extents. Volumes end anywhere in theirs.
+/// Six extents. Volumes may end within an extent.
 const SECTORS_MAX: usize = 6 * EXTENT as usize / SECTOR;
 
-/// A volume between its making and its end.
+/// A volume between creation and deletion.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
-    /// No two have the same.
+pub(crate) struct VolumeState {
+    /// Unique among all volumes.
     id: u64,
-    /// What is in each sector.
+    /// The value of each sector.
     sectors: Arc<Vec<u64>>,
 }
 
-/// All volumes at a time.
-pub(crate) type Volumes = BTreeMap<&'static str, Life>;
+/// All volumes at one time.
+pub(crate) type Volumes = BTreeMap<&'static str, VolumeState>;
 
-/// What can be done to a volume, with sizes in sectors.
+/// A change of a volume, with sizes in sectors.
 enum Change {
     Create { sectors: usize },
     Write { at: usize, values: Vec<u64> },
@@ -51,18 +51,18 @@ impl Change {
         }
     }
 
-    /// The volumes when it has been made; `id` is for a new one.
+    /// The volumes after the change; `id` is for a new one.
     fn applied(&self, mut to: Volumes, name: &'static str, id: u64) -> Volumes {
-        let resized = |life: &Life, sectors| {
+        let resized = |life: &VolumeState, sectors| {
             let mut all = Vec::clone(&life.sectors);
             all.resize(sectors, 0);
-            Life {
+            VolumeState {
                 id: life.id,
                 sectors: Arc::new(all),
             }
         };
         let life = match (self, to.remove(name)) {
-            (Self::Create { sectors }, None) => Life {
+            (Self::Create { sectors }, None) => VolumeState {
                 id,
                 sectors: Arc::new(vec![0; *sectors]),
             },
@@ -103,11 +103,11 @@ impl Change {
     }
 }
 
-/// Who makes them come and go.
+/// Makes, changes and deletes the volumes.
 pub(crate) struct Owner<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) client: Client,
-    pub(crate) past: &'a Mutex<Past<Volumes>>,
+    pub(crate) past: &'a Mutex<PossibleStates<Volumes>>,
     pub(crate) tally: &'a Tally,
     pub(crate) rng: StdRng,
     /// A number that has not been used.
@@ -122,14 +122,14 @@ impl Owner<'_> {
         let change = self.choose(sectors);
         self.next += 1;
         let after = change.applied(before, name, self.next);
-        // Before it is asked for: the power may be cut while it is made.
+        // Recorded before the call: the power may be cut during it.
         self.past.lock().unwrap().begin(after);
         change.make(self.pool, &self.client, name);
         self.past.lock().unwrap().end();
         self.tally.did(change.kind(), 1);
     }
 
-    /// Something that can be done to a volume of this size, or to none.
+    /// A random change that is possible for a volume of this size, or for none.
     fn choose(&mut self, sectors: Option<usize>) -> Change {
         let rng = &mut self.rng;
         let Some(sectors) = sectors else {
@@ -158,13 +158,13 @@ impl Owner<'_> {
     }
 }
 
-/// One of the states is what a power cut has left: the same volumes of the same sizes, and in each sector what it
-/// held in any of the states since it has been there.
+/// Asserts that the pool matches one of the states: the same volumes with the same sizes, and in each sector
+/// a value that it had in any of the states since the volume was made.
 pub(crate) fn verify(pool: &Pool, client: &Client, states: &[Volumes]) {
     let found = found(pool, client);
     let is_it = |index: &usize| {
         let state = &states[*index];
-        let sizes = |(name, life): (&&str, &Life)| {
+        let sizes = |(name, life): (&&str, &VolumeState)| {
             found
                 .get(*name)
                 .is_some_and(|all| all.len() == life.sectors.len())
@@ -184,7 +184,7 @@ pub(crate) fn verify(pool: &Pool, client: &Client, states: &[Volumes]) {
     );
 }
 
-/// What is in all volumes but the one that has been there from the beginning.
+/// The contents of all volumes except the one that exists from the beginning.
 fn found(pool: &Pool, client: &Client) -> BTreeMap<String, Vec<u64>> {
     let names = pool.volumes().into_iter().map(|info| info.name);
     names
@@ -196,7 +196,7 @@ fn found(pool: &Pool, client: &Client) -> BTreeMap<String, Vec<u64>> {
         .collect()
 }
 
-/// A sector that holds what it cannot if this state is what is left, with what it holds.
+/// A sector whose value contradicts the state at `index`, and that value.
 fn strange(
     states: &[Volumes],
     index: usize,

@@ -1,5 +1,5 @@
-//! Metadata that its disk does not take, and hosts that do not make data durable: what can be served is, and what
-//! was held up goes on when the disk answers again.
+//! Metadata that its disk does not accept, and hosts that do not make data durable: unaffected requests are
+//! served, and delayed ones continue when the disk answers again.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{stream, works};
 use testkit::disks::{MIB, OnDrop, Rig, client, on_disk, seeded, stream_spec, volume_on};
 use testkit::until;
 
-/// A pool of two disks, its metadata on the first, which are given up soon.
+/// A pool of two disks with its metadata on the first. Disks that stall are given up soon.
 fn impatient(durability: Durability) -> (Rig, Arc<Pool>) {
     Rig::with_patience(
         2,
@@ -34,7 +34,7 @@ fn spec(name: &str) -> VolumeSpec {
     }
 }
 
-/// What a change was told that could not be written.
+/// True if a change is pending because of frozen metadata; false if it was refused.
 fn frozen<T: std::fmt::Debug>(changed: Result<T, PoolError>) -> bool {
     match changed {
         Err(PoolError::MetadataFrozen { reason, is_pending }) => {
@@ -45,7 +45,7 @@ fn frozen<T: std::fmt::Debug>(changed: Result<T, PoolError>) -> bool {
     }
 }
 
-/// Writes to a chunk that has not been written to, so that there is something to record, and flushes.
+/// Writes to a chunk without data, so that there is a bit to record, and flushes.
 fn flush_of_a_new_chunk(pool: &Pool, volume: &Arc<Volume>, number: u64) -> Result<(), SyncError> {
     let client = client(pool);
     let place = Bytes(number * 65536);
@@ -66,7 +66,7 @@ fn metadata_is_frozen_while_its_disk_fails_and_goes_on_by_itself() {
         let goes_on = OnDrop(fault, false);
         let begun = pool.create_volume(&spec(&name));
         let is_begun = !matches!(begun, Err(PoolError::Io(_)));
-        // A disk that does not answer is not written to: the look at its superblock fails.
+        // Nothing is written to a disk that does not answer, because the check of its superblock fails first.
         assert_eq!(is_begun, round == 1, "{begun:?}");
         assert!(!is_begun || frozen(begun), "it is done later");
         works(&pool, &other, 2);
@@ -83,7 +83,7 @@ fn metadata_is_frozen_while_its_disk_fails_and_goes_on_by_itself() {
             (metadata.goes_on, metadata.freezes, metadata.resumes),
             (true, round, round - 1)
         );
-        // Whether the change is there after a crash is open; the pool is whole either way.
+        // After a crash the change may or may not be in effect; the pool is consistent in both cases.
         let crashed = rig.after_power_cut(&mut rng).open();
         assert!(crashed.volume_info("other").is_ok());
         drop(crashed);
@@ -108,7 +108,7 @@ fn metadata_is_frozen_while_its_disk_fails_and_goes_on_by_itself() {
 }
 
 #[test]
-fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen() {
+fn volume_to_be_deleted_or_cut_is_unavailable_while_metadata_is_frozen() {
     let (rig, pool) = impatient(Durability::WriteThrough);
     drop((
         volume_on(&pool, "gone", 1, MIB),
@@ -118,7 +118,7 @@ fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen(
     let _goes_on = OnDrop(fault, false);
     fault.store(true, Ordering::SeqCst);
     assert!(frozen(pool.delete_volume("gone")));
-    // Asking again changes nothing of that.
+    // Repeating the request changes nothing.
     for _ in 0..2 {
         assert!(
             pool.open_volume("gone").is_err(),
@@ -143,7 +143,7 @@ fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen(
     until("it is cut", || cut.size() == Bytes(2 * MIB));
 }
 
-/// The write that froze the metadata is taken, and the host cannot make it durable: that does not help any more.
+/// The write that froze the metadata succeeds, but its sync fails: the freeze becomes permanent.
 fn is_frozen_for_good(rig: &Rig, pool: &Pool) {
     let disk = &rig.platters[0];
     disk.fail_syncs.store(true, Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn is_frozen_for_good(rig: &Rig, pool: &Pool) {
 }
 
 #[test]
-fn what_was_to_be_deleted_or_cut_is_there_when_the_metadata_does_not_go_on() {
+fn volume_to_be_deleted_or_cut_stays_if_the_freeze_is_permanent() {
     let (rig, pool) = impatient(Durability::Host);
     works(&pool, &volume_on(&pool, "gone", 1, MIB), 1);
     rig.platters[0].fail_writes.store(true, Ordering::SeqCst);
@@ -181,7 +181,7 @@ fn what_was_to_be_deleted_or_cut_is_there_when_the_metadata_does_not_go_on() {
 
 #[test]
 fn a_recording_goes_on_while_the_metadata_is_frozen() {
-    // The flush that is due after two seconds fails, and the last one does not.
+    // Enough for the flush after two seconds to fail; the last flush succeeds.
     const BLOCKS: u64 = 44;
     let (rig, pool) = impatient(Durability::WriteThrough);
     let fresh = volume_on(&pool, "fresh", 1, 8 * MIB);
@@ -219,7 +219,7 @@ fn a_host_that_does_not_answer_a_sync_is_given_up_and_asked_again_later() {
         matches!(&flushed, Err(SyncError::Io(IoFailure::NotNow { reason })) if reason.contains("disk1")),
         "{flushed:?}"
     );
-    // Others go on, also with what is new of them.
+    // Other disks go on, including new chunks on them.
     works(&pool, &free, 2);
     flush_of_a_new_chunk(&pool, &free, 3).unwrap();
     let health = pool.health();
@@ -257,7 +257,7 @@ fn a_pool_is_closed_although_its_host_does_not_answer() {
         .unwrap();
     rig.platters[1].hold_syncs(true);
     let closed = pool.close();
-    // So that its thread ends.
+    // Lets the sync thread end.
     rig.platters[1].hold_syncs(false);
     assert!(
         matches!(closed, Err(PoolError::Io(IoFailure::NotNow { .. }))),
@@ -265,9 +265,9 @@ fn a_pool_is_closed_although_its_host_does_not_answer() {
     );
 }
 
-/// Checkpoints come every few dozen flushes here.
+/// In this pool a checkpoint is due every few dozen flushes.
 #[test]
-fn a_disk_that_is_gone_holds_up_no_flush_of_another() {
+fn gone_disk_delays_no_flush_of_another() {
     let rig = Rig::new(2, 32 * MIB, Durability::WriteThrough);
     rig.create(MIB / 16);
     let pool = rig.open();

@@ -1,4 +1,4 @@
-//! Real file systems and block devices: full, torn off, and with blocks of their own size.
+//! Real file systems and block devices: full, removed, and with large blocks.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ use testkit::host::{Indirect, Loop, Tmpfs};
 use testkit::skip::is_root;
 use testkit::until;
 
-/// Bytes per second that a file of unknown speed is trusted with.
+/// The rate of streams on a file of unknown speed, in bytes per second.
 const SLOW: u64 = 512 << 10;
 
 fn memory() -> Memory {
@@ -104,14 +104,14 @@ fn a_disk_whose_file_system_is_full_fails_writes_and_keeps_what_it_acknowledged(
     let mut back = [0; 512];
     writer.read_at(&video, Bytes(0), &mut back).unwrap();
 
-    // Room is made: it takes writes again.
+    // With room again, it accepts writes again.
     full.resize(128 * MIB);
     writer
         .write_at(&video, Bytes(30 * MIB), &[8; 65536])
         .unwrap();
     writer.flush(&video).unwrap();
 
-    // The pool is opened anew: what was flushed is there.
+    // After reopening the pool, flushed data is there.
     drop((recorder, writer, well, video, pool));
     let pool = open(&memory, paths);
     let (well, video) = (
@@ -121,7 +121,7 @@ fn a_disk_whose_file_system_is_full_fails_writes_and_keeps_what_it_acknowledged(
     let mut back = [0; 65536];
     client(&pool).read_at(&well, Bytes(0), &mut back).unwrap();
     assert!(back == [3; 65536]);
-    // The recording has gone over the first block, or has not: it is one or the other.
+    // The recording has overwritten the first block, or has not; no mixture.
     client(&pool).read_at(&video, Bytes(0), &mut back).unwrap();
     assert!(back == [7; 65536] || back == [0; 65536]);
     let mut later = [0; 65536];
@@ -182,7 +182,7 @@ fn metadata_on_a_full_file_system_is_frozen_until_there_is_room() {
 }
 
 #[test]
-fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
+fn removed_device_is_reported_and_delays_no_other_disk() {
     if !is_root("a device that is torn off") {
         return;
     }
@@ -232,7 +232,7 @@ fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_file_system_without_direct_transfers_is_used_and_told_of() {
+fn file_system_without_direct_transfers_is_used_with_a_warning() {
     let Some(host) = Indirect::mount() else {
         return;
     };
@@ -260,7 +260,7 @@ fn a_file_system_without_direct_transfers_is_used_and_told_of() {
     }
 }
 
-/// A file's profile in sectors of 512 bytes, by which long requests are cut in many pieces.
+/// A file's profile with sectors of 512 bytes, with which long requests are cut into many pieces.
 fn in_small_pieces() -> DriveProfile {
     let mut spec = DriveProfile::shipped("conservative-file")
         .unwrap()
@@ -273,7 +273,7 @@ fn in_small_pieces() -> DriveProfile {
 }
 
 #[test]
-fn a_profile_in_smaller_sectors_than_the_disks_cuts_no_request_within_one() {
+fn profile_with_smaller_sectors_than_the_disks_cuts_no_request_within_one() {
     if !is_root("a device with blocks of 4096 bytes") {
         return;
     }
@@ -335,7 +335,7 @@ fn blocks_of_4096_bytes_are_what_requests_are_multiples_of() {
     let memory = memory();
     let paths = [small.path(), large.path()];
     let pool = create(&memory, paths);
-    // Wherever a volume lies now, it may be moved to the disk with the larger blocks.
+    // The volume may be moved to the disk with the larger blocks, wherever it lies.
     let volume = volume(&pool, "v", 6 * MIB);
     assert_eq!(volume.alignment(), Bytes(4096));
     let writer = client(&pool);

@@ -1,4 +1,4 @@
-//! Disks in memory that stall, are given up, or take longer than they may.
+//! Disks in memory that stall, are given up, or take longer than predicted.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -19,11 +19,11 @@ use super::{record_until_it_fails, stream, works};
 use testkit::disks::{MIB, OnDrop, Rig, client, volume, volume_on};
 use testkit::until::{PATIENCE, seen, until};
 
-/// Bytes per second that a disk in memory is trusted with.
+/// The rate of streams on a disk in memory, in bytes per second.
 const FAST: u64 = 4 << 20;
 
-/// A pool of two disks in memory, its metadata on the first, of which a stall shows at once and never ends
-/// by itself.
+/// A pool of two disks in memory with its metadata on the first. A stall is detected at once, and disks are
+/// never given up.
 fn patient() -> (Rig, Arc<Pool>) {
     Rig::with_patience(
         2,
@@ -46,7 +46,7 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
             assert!(!making.is_finished());
             pool.status().disks[0].stalled_ns > 0
         });
-        // Data on the other disk, also made durable, as long as the map does not change.
+        // Data on the other disk, made durable as well, as long as the map does not change.
         for fill in 2..50 {
             works(&pool, &other, fill);
         }
@@ -60,9 +60,9 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
     volume(&pool, "more", MIB);
 }
 
-/// Retries, and the server's own looks at its superblock, must not count.
+/// Neither retries nor the server's own checks of its superblock count as errors.
 #[test]
-fn what_a_disk_is_not_asked_that_is_given_up_is_no_error_of_it() {
+fn requests_refused_by_a_given_up_disk_are_not_its_errors() {
     let (rig, pool) = Rig::with_patience(
         1,
         Durability::WriteThrough,
@@ -98,10 +98,10 @@ fn what_a_disk_is_not_asked_that_is_given_up_is_no_error_of_it() {
     assert_eq!(errors(), (1, 0, 1));
 }
 
-/// What serves many clients by one thread, as a server does, must not sleep on a disk for one of them.
+/// A thread that serves many clients, as in a server, must not sleep on a disk for one of them.
 #[test]
-fn who_submits_in_batches_to_a_stalled_disk_that_is_full_can_go_on_with_another() {
-    // More than a disk has places for.
+fn batch_submission_to_a_full_stalled_disk_does_not_block_others() {
+    // More than a disk has slots for.
     const MANY: u64 = 3_000;
     const SIZE: usize = 4_096;
     let (rig, pool) = patient();
@@ -159,7 +159,7 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
         let _goes_on = OnDrop(&rig.platters[0].stalled, false);
         let flushing = scope.spawn(|| {
             let client = client(&pool);
-            // A chunk that has not been written to, so that the log has something to record.
+            // A chunk without data, so that the log has a bit to record.
             client
                 .write_at(&other, Bytes(2 * MIB), &[2; 65536])
                 .unwrap();
@@ -180,7 +180,7 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
             line.starts_with("flush of volume \"other\" waits for disk \"disk0\" (stalled for ")
         );
         assert_eq!(pool.status().waits.len(), 1);
-        // Data goes on meanwhile.
+        // Data of other requests goes on meanwhile.
         client(&pool)
             .write_at(&other, Bytes(0), &[3; 65536])
             .unwrap();
@@ -193,7 +193,7 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
 
 #[test]
 fn a_recording_on_new_extents_keeps_its_pace_while_the_disk_with_the_metadata_stalls() {
-    // A little more than two rounds of flushes.
+    // A little more than two flush rounds.
     const BLOCKS: u64 = 80;
     let (rig, pool) = patient();
     let fresh = volume_on(&pool, "fresh", 1, 16 * MIB);
@@ -208,7 +208,7 @@ fn a_recording_on_new_extents_keeps_its_pace_while_the_disk_with_the_metadata_st
             durable.push(recorded.durable_bytes());
         }
         if block.index == BLOCKS {
-            // Its end waits for the disk: by then all of it has to be durable.
+            // The end of the recording waits for the disk, because then all data has to be durable.
             rig.platters[0].stalled.store(false, Ordering::SeqCst);
             stop.stop();
         }
@@ -218,7 +218,7 @@ fn a_recording_on_new_extents_keeps_its_pace_while_the_disk_with_the_metadata_st
         .unwrap();
     drop(goes_on);
     assert!(report.blocks > BLOCKS && report.misses == 0, "{report:?}");
-    // What is not in the log yet is said of none of it.
+    // Data that the log does not record is not reported as durable.
     assert!(durable.iter().all(|bytes| *bytes == 0), "{durable:?}");
     assert_eq!(report.durable_bytes, report.bytes);
 }
@@ -265,7 +265,7 @@ fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
         .write_at(&video, Bytes(0), &vec![5; 2 << 20])
         .unwrap();
     let player = stream(&pool, &video, Op::Read, FAST);
-    // Each transfer takes longer than three blocks may: whatever the host does, some are not there in time.
+    // Each transfer takes longer than three periods, so some blocks are late on any host.
     let period = Nanos(65536 * 1_000_000_000 / FAST);
     rig.platters[0]
         .delay_ns
@@ -282,11 +282,11 @@ fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
         played.underruns > 0 && played.underruns <= played.blocks,
         "{played:?}"
     );
-    // The blocks were late as well, for the disk took longer than its profile allows.
+    // The blocks were late as well, because the disk took longer than its profile allows.
     assert_eq!(played.misses, played.blocks, "{played:?}");
     let (told, disk) = (player.status(), &pool.status().disks[0]);
     assert!(told.overruns == played.blocks && disk.overruns >= told.overruns);
-    // Whoever was to blame, they are counted as late everywhere.
+    // Gross counters include all late blocks, whatever the cause.
     assert_eq!(played.misses_gross, played.blocks, "{played:?}");
     assert_eq!(told.misses_gross, played.blocks, "{told:?}");
     assert!(disk.misses_gross >= disk.misses && disk.misses >= told.misses);
@@ -301,7 +301,7 @@ fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
         let (go_on, may_go_on) = mpsc::channel();
         scope.spawn(move || {
             source.write_all(&[1; 65536]).unwrap();
-            // The next one comes only when the time for it has long gone by.
+            // The next block is sent only long after its time.
             let completed: Time = may_go_on.recv().unwrap();
             let late = completed + Nanos(4 * period.0);
             assert!(!EventFd::new().unwrap().wait(Some(late)));

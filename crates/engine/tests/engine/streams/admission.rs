@@ -1,4 +1,4 @@
-//! What is admitted, what is refused, and why.
+//! Admission: accepted streams, and refusals with their reasons.
 
 use engine::clock;
 use engine::disk::Durability;
@@ -13,7 +13,7 @@ use super::{rate_that_fits, refused};
 use testkit::disks::{MIB, Rig, seeded, stream_spec, volume};
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn refusal_has_the_rate_that_would_fit() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
     let refusal = refused(&pool, stream_spec(&volume, Op::Write, 1 << 40, MIB));
@@ -35,7 +35,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
         promised.iter().all(|load| (0.5..=1.0).contains(load)),
         "{promised:?}"
     );
-    // Nothing is left for another one of that rate; its own, and no other's, comes back with it.
+    // A second stream of that rate does not fit; the message has the rate that does.
     let left = refused(&pool, stream_spec(&volume, Op::Read, fits, MIB));
     let Refusal::Load { rate_that_fits, .. } = left else {
         panic!("{left}");
@@ -48,7 +48,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
 }
 
 #[test]
-fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
+fn rate_that_fits_is_the_largest_admitted_rate() {
     let mut rng = seeded("rates");
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 30 * MIB);
@@ -85,7 +85,7 @@ fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
 }
 
 #[test]
-fn numbers_that_make_no_stream_are_refused() {
+fn invalid_stream_parameters_are_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 4 * MIB);
     let good = || stream_spec(&volume, Op::Write, 1 << 20, 65536);
@@ -137,7 +137,7 @@ fn numbers_that_make_no_stream_are_refused() {
 #[test]
 fn best_effort_with_a_reservation_is_admitted_like_a_stream() {
     let mut rig = Rig::new(2, 64 * MIB, Durability::WriteThrough);
-    // A slice is not interrupted, and the floor's period is shorter than these.
+    // Without a floor: a slice is not preemptible, and the floor's period is shorter than these slices.
     rig.options.floor = Floor::None;
     rig.create(MIB);
     let pool = rig.open();
@@ -174,7 +174,7 @@ fn best_effort_with_a_reservation_is_admitted_like_a_stream() {
 }
 
 #[test]
-fn the_floor_is_what_was_asked_for() {
+fn floor_has_the_requested_share() {
     for (floor, expected) in [(Floor::None, 0.0), (Floor::Share { permille: 100 }, 0.1)] {
         let mut rig = Rig::new(1, 64 * MIB, Durability::WriteThrough);
         rig.options.floor = floor;
@@ -216,7 +216,7 @@ fn spans_that_do_not_meet_share_the_disk() {
     assert!(matches!(refused(&pool, hours(1, 3)), Refusal::Load { .. }));
     assert!(matches!(refused(&pool, hours(3, 5)), Refusal::Load { .. }));
     assert!(matches!(refused(&pool, hours(1, 7)), Refusal::Load { .. }));
-    // What was reserved for later has not made anything forget what is reserved now.
+    // The later reservations have not replaced the current ones.
     let noon = pool.reserve(hours(3, 4)).map(|_| ());
     assert!(
         matches!(noon, Err(Refusal::Load { .. })),

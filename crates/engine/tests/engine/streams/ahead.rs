@@ -1,4 +1,4 @@
-//! What is read ahead before blocks become longer, so that nothing comes late for that.
+//! Reading ahead before blocks become longer, so that no data is late because of that.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use super::rate_that_fits;
 use testkit::disks::{MIB, Rig, client, stream_spec, volume};
 use testkit::until;
 
-/// What is in a buffer.
+/// Size of a buffer in bytes.
 const BUFFER: u64 = 65_536;
 
-/// What is reserved: a buffer in 125 ms.
+/// The reserved rate: a buffer in 125 ms.
 const RATE: u64 = 8 * BUFFER;
 
-/// So many buffers are a longer block, if nothing else is said.
+/// Buffers in a longer block, unless stated otherwise.
 const LONGER: u64 = 4;
 
-/// From one of those to the next.
+/// Period of such a block.
 const PERIOD: Nanos = period(LONGER);
 
-/// From one block of so many buffers to the next.
+/// Period of blocks of this number of buffers.
 const fn period(buffers: u64) -> Nanos {
     Nanos(buffers * BUFFER * 1_000_000_000 / RATE)
 }
 
-/// Disks between which blocks of a buffer alternate, so that each has as many times as long for one; their extents; and buffers
-/// in a longer block.
+/// Number of disks between which blocks of one buffer alternate, so that each disk's period is that many
+/// times as long; their extent size; and buffers in a longer block.
 const ALTERNATING: (usize, u64, u64) = (4, BUFFER, 4);
 
-/// More than any test takes.
+/// Longer than any test takes.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
-/// A volume that is read from the disks, as all of it has been written.
+/// A volume that is written completely, so that reads use the disks.
 fn full(pool: &Pool) -> Arc<Volume> {
     let ring = volume(pool, "ring", 8 * MIB);
     let bytes = vec![7; 8 << 20];
@@ -50,7 +50,7 @@ fn full(pool: &Pool) -> Arc<Volume> {
     ring
 }
 
-/// A disk that reads a buffer in 26.6 ms and a longer block in 46.2, as far as is known of it.
+/// A disk with predicted service times of 26.6 ms for a buffer and 46.2 ms for a longer block.
 fn slow() -> Rig {
     let profile = DriveProfile::new(ProfileSpec {
         name: "slow".into(),
@@ -94,19 +94,19 @@ fn begin(stream: &Stream, wish: Wish) -> Change {
     stream.changer().begin(wish).unwrap()
 }
 
-/// Somebody who listens: takes a buffer each time the one before is over, which lasts a tenth longer than is reserved,
-/// and asks for as many as there are buffers.
+/// A listener: takes a buffer when the previous one is over, requests as many as there are buffers, and plays
+/// each for a tenth longer than the reserved rate assumes.
 struct Listener<'a> {
     stream: &'a Stream,
     reader: BlockReader<'a>,
     asked: u64,
-    /// When the first one was to be there, and is played.
+    /// When the first buffer was due and began to be played.
     began: Option<Time>,
-    /// Played, with the one that is.
+    /// Number of buffers played, including the current one.
     played: u64,
     current: Option<engine::buffer::Buffer>,
     reports: Vec<BlockReport>,
-    /// The highest rate that was reserved.
+    /// The highest rate reserved so far.
     highest: u64,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Listener<'a> {
         Some(self.began?.saturating_add(Self::lasts() * index))
     }
 
-    /// Until so many have been played, or that holds.
+    /// Plays until the condition holds.
     fn listen(&mut self, until: impl Fn(&Self) -> bool) {
         while !until(self) {
             self.advance();
@@ -156,7 +156,7 @@ impl<'a> Listener<'a> {
             }
             self.advance();
             self.highest = self.highest.max(self.stream.rate().0);
-            // What is late is played as soon as it comes.
+            // A late buffer is played as soon as it arrives.
             let due = self.due(self.played).filter(|due| *due > now);
             let next = self.reader.next_at().into_iter().chain(due);
             let armed = self.reader.arm();
@@ -170,7 +170,7 @@ impl<'a> Listener<'a> {
         self.reader.advance(&mut |of| reports.push(*of)).unwrap();
     }
 
-    /// How much later than it was to be played something may come, by what is guaranteed.
+    /// The largest time by which a buffer may be late, according to the guaranteed deadlines.
     fn late_max(&self) -> Nanos {
         let mut late_max = Nanos::ZERO;
         for report in &self.reports {
@@ -182,7 +182,7 @@ impl<'a> Listener<'a> {
         late_max
     }
 
-    /// The first longer block.
+    /// The report of the first longer block.
     fn first_longer(&self) -> BlockReport {
         let longer = self.reports.iter().find(|of| of.buffers > 1);
         *longer.expect("there is a longer block")
@@ -193,10 +193,10 @@ fn granted(change: Change) -> Granted {
     change.wait().unwrap()
 }
 
-/// Listens while blocks become as long, and a while more.
+/// Plays during a change to longer blocks, and for a while after it.
 fn listens(stream: &Stream, wish: Wish) -> (Nanos, Granted, BlockReport, u64) {
     let mut listener = Listener::new(stream);
-    // Where blocks alternate between disks it takes most when nothing is read ahead yet.
+    // Where blocks alternate between disks, the worst case is that nothing has been read ahead.
     let played = if stream.buffers() > 4 { 1 } else { 4 };
     listener.listen(|of| of.played >= played);
     let change = begin(stream, wish);
@@ -225,14 +225,14 @@ fn longer_by(buffers: u64, within: Option<Duration>) -> Wish {
     }
 }
 
-/// Where nothing is waited for, it is said how late what is read may come.
+/// Without reading ahead, the result has the time by which data may be late.
 #[test]
 #[expect(clippy::print_stderr, reason = "what is guaranteed is told")]
-fn it_is_said_how_late_it_may_come() {
+fn change_without_reading_ahead_reports_its_lateness() {
     for (disks, extent, buffers) in [(1, MIB, 2), (1, MIB, 8), ALTERNATING] {
         let (_rig, pool) = Rig::fresh(disks, 64 * MIB, extent, Durability::WriteThrough);
         let ring = full(&pool);
-        // A host that stands still moves what is asked for, and with it what that is due.
+        // A paused host delays submissions and thereby deadlines, so the test tries several times.
         let mut is_said = false;
         for _ in 0..3 {
             let stream = player(&pool, &ring);
@@ -250,7 +250,7 @@ fn it_is_said_how_late_it_may_come() {
 
 #[test]
 #[expect(clippy::print_stderr, reason = "what is guaranteed is told")]
-fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
+fn data_read_ahead_lasts_until_the_first_longer_block_is_due() {
     for (disks, extent, buffers) in [
         (1, MIB, 2),
         (1, MIB, 4),
@@ -262,14 +262,14 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
         let what = format!("{buffers} buffers on {disks} disks with extents of {extent} B");
         let (_rig, pool) = Rig::fresh(disks, 64 * MIB, extent, Durability::WriteThrough);
         let ring = full(&pool);
-        // At once: what comes then is late, however the host is.
+        // An immediate change makes data late, on any host.
         let stream = player(&pool, &ring);
         let (late, granted, _, highest) = listens(&stream, longer_by(buffers, None));
         eprintln!("{what}: late by {late} at once");
         assert!(late.0 >= period(buffers).0 / 2, "{what}: {late}");
         assert_eq!((granted, highest), (Granted::default(), RATE));
         drop(stream);
-        // A host that stands still moves what is asked for, and with it what that is due.
+        // A paused host delays submissions and thereby deadlines, so the test tries several times.
         let (mut best, mut is_whole, mut is_faster) = (Nanos::MAX, false, false);
         let mut is_in_time = false;
         for _ in 0..3 {
@@ -278,7 +278,7 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
                 listens(&stream, longer_by(buffers, Some(FOR_EVER)));
             eprintln!("{what}: late by {late} when it has been read ahead");
             is_in_time |= granted == Granted::default();
-            // It is asked for as what it is, if nothing came between, and at twice the rate before.
+            // It is submitted as a whole if nothing came between, and the rate before is raised.
             is_whole |= first.buffers == buffers;
             let times = if extent == BUFFER { disks as u64 } else { 2 };
             is_faster |= highest == times * RATE;
@@ -293,18 +293,18 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
     }
 }
 
-/// Where the disks do not carry twice the rate, it is read at what they do; and where that does not do, it is said how
-/// much is missing.
+/// If the disks do not carry twice the rate, data is read ahead at the rate that they carry. If that is not
+/// enough, the result has the remaining lateness.
 #[test]
-fn it_is_read_as_fast_as_the_disks_carry_and_said_what_is_missing() {
+fn reading_ahead_uses_the_rate_that_fits_and_reports_the_shortfall() {
     let rig = slow();
     rig.create(MIB);
     let pool = rig.open();
     let ring = full(&pool);
-    // One that is read in 46 ms every 125 ms keeps it from coming every 62.5 ms.
+    // A longer block, 46 ms every 125 ms, excludes another every 62.5 ms.
     let other = stream_spec(&ring, Op::Read, 2 * MIB, LONGER * BUFFER);
     let _other = pool.reserve(other).unwrap();
-    // A host that stands still has it given up.
+    // A paused host makes reading ahead fail, so the test tries several times.
     let is_in_time = (0..3).any(|_| {
         let stream = player(&pool, &ring);
         let (_, granted, _, highest) = listens(&stream, longer(Some(FOR_EVER)));
@@ -313,17 +313,17 @@ fn it_is_read_as_fast_as_the_disks_carry_and_said_what_is_missing() {
         granted == Granted::default() && highest > RATE
     });
     assert!(is_in_time);
-    // Not before anything could be read.
+    // Without time to read anything.
     let stream = player(&pool, &ring);
     let reader = BlockReader::new(&stream).unwrap();
     let late = stream.changer().change(longer(Some(Duration::ZERO)));
-    // Until the first of them is due, which is a buffer's time and theirs, and three buffers' if only the last one of a
-    // longer block comes then.
+    // The time until the first longer block is due: a buffer's period and a longer block's period, and three
+    // more buffers in case only the last buffer of a longer block comes then.
     assert_eq!(late.unwrap().late, PERIOD * 2);
     drop(reader);
 }
 
-/// Reads until a change has been made, which is granted; `also` does what else is to be done each time.
+/// Reads until a change has been granted; calls `also` in each round.
 fn reads<'a>(
     reader: &mut BlockReader<'a>,
     change: &Change,
@@ -346,9 +346,9 @@ fn reads<'a>(
     done.expect("it is done").unwrap()
 }
 
-/// Where no more has been recorded, or nobody reads any more, nothing is waited for.
+/// The change does not wait if nothing more is recorded, or if there is no reader.
 #[test]
-fn nothing_is_waited_for_that_does_not_come() {
+fn change_does_not_wait_for_data_that_will_not_be_read() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = full(&pool);
     let stream = player(&pool, &ring);
@@ -360,7 +360,7 @@ fn nothing_is_waited_for_that_does_not_come() {
     let mut reader = BlockReader::new(&stream).unwrap();
     reader.ask(Bytes(0));
     let change = begin(&stream, longer(Some(FOR_EVER)));
-    // One of them is there, and three are left of the longer block that it is in.
+    // One buffer has been read, and three are left of its longer block.
     let late = reads(&mut reader, &change, false, |_| {}).late;
     assert_eq!(late, PERIOD + period(1));
     drop(reader);
@@ -370,7 +370,7 @@ fn nothing_is_waited_for_that_does_not_come() {
         let reader = BlockReader::new(&stream).unwrap();
         let change = begin(&stream, longer(Some(FOR_EVER)));
         until("it is read faster", || stream.rate().0 == 2 * RATE);
-        // Where the range ends is changed meanwhile.
+        // The end of the range is changed meanwhile.
         let end = if leaves { 4 * MIB } else { 8 * MIB };
         let wish = Wish {
             end: Some(Bytes(end)),
@@ -386,7 +386,7 @@ fn nothing_is_waited_for_that_does_not_come() {
         assert_eq!((stream.rate().0, stream.range()), (RATE, 0..end));
         assert_eq!(stream.block(), Bytes(LONGER * BUFFER));
     }
-    // Whoever plays takes no more, and all buffers are full within a longer block.
+    // The listener takes no more, and all buffers are full within a longer block.
     stream.changer().change(shorter).unwrap();
     let mut reader = BlockReader::new(&stream).unwrap();
     (3..12).for_each(|place| reader.ask(Bytes(place * BUFFER)));
@@ -395,17 +395,19 @@ fn nothing_is_waited_for_that_does_not_come() {
     let granted_now = reads(&mut reader, &change, true, |reader| {
         current = current.take().or_else(|| reader.take());
     });
-    // The buffer that is left of a longer block comes then, the next ones nine buffers' time from now, and eight are there.
+    // The rest of the longer block, one buffer, comes first, and the next ones nine buffers' time from now;
+    // eight are read.
     assert_eq!(granted_now.late, period(1));
     assert_eq!(reader.use_of_buffers().full, 7);
     drop((reader, current));
-    // Nobody reads, so it is done at once.
+    // Without a reader the change is made at once.
     stream.changer().change(shorter).unwrap();
     let change = stream.changer().change(longer(Some(FOR_EVER)));
     assert_eq!(change.unwrap(), Granted::default());
 }
 
-/// What cannot be is refused before anything is read for it, and what cannot be any more when it is; all stays.
+/// An invalid change is refused before anything is read ahead. A change that becomes invalid during reading
+/// ahead is refused afterwards. In both cases everything stays as it was.
 #[test]
 fn a_refused_change_leaves_all_as_it_was() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
@@ -429,7 +431,7 @@ fn a_refused_change_leaves_all_as_it_was() {
     let refused = stream.changer().change(few).unwrap_err();
     is_what(refused, "the buffers", "between 8");
     as_it_was();
-    // The volume is cut meanwhile, and the range was to be longer than that.
+    // The volume shrinks meanwhile to less than the requested range.
     let end = |mib| Wish {
         end: Some(Bytes(mib * MIB)),
         ..Wish::default()

@@ -1,4 +1,4 @@
-//! Blocks that are filled and used by whoever holds them.
+//! Blocks that the caller fills and uses (`BlockWriter`, `BlockReader`).
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ pub(super) fn sleep(event: std::os::fd::BorrowedFd<'_>, armed: bool, until: Opti
     rustix::event::poll(&mut fds, left.map(clock::timespec_of).as_ref()).unwrap();
 }
 
-/// Writes so many blocks, block `n` full of the byte `n`; where each was written.
+/// Writes `count` blocks, block `n` filled with the byte `n`; returns their reports.
 fn write(stream: &Stream, offset: u64, count: u8) -> Vec<BlockReport> {
     let mut writer = BlockWriter::new(stream, Bytes(offset)).unwrap();
     let mut reports = Vec::new();
@@ -59,7 +59,7 @@ fn write(stream: &Stream, offset: u64, count: u8) -> Vec<BlockReport> {
     reports
 }
 
-/// Asks for blocks by their numbers and reads what is in them.
+/// Requests blocks by number and returns the first byte of each.
 pub(super) fn read(reader: &mut BlockReader<'_>, wanted: &[u64]) -> Vec<u8> {
     wanted
         .iter()
@@ -90,8 +90,8 @@ pub(super) fn read(reader: &mut BlockReader<'_>, wanted: &[u64]) -> Vec<u8> {
     got
 }
 
-/// The `which` of the blocks were handed over a period after each other, none of them sooner: counted from `begun`,
-/// before them all, as a late host may have handed over the first later than it was its turn.
+/// Asserts that the blocks `which` were submitted at least a period apart. Counted from `begun`, before all
+/// of them, because a late host may have submitted the first one late.
 #[track_caller]
 pub(super) fn come_in_turn(
     reports: &[BlockReport],
@@ -119,7 +119,7 @@ fn blocks_are_written_around_and_read_in_any_order() {
     places.sort_unstable();
     let expected: Vec<(u64, u64)> = (0..20).map(|n| (n, (14 + n) % 16 * BLOCK)).collect();
     assert_eq!(places, expected);
-    // Blocks of a period each; what is full when the writer ends goes at once.
+    // A period apart; blocks that are full when the writer ends are submitted at once.
     let period = recorder.rate().period_of(Bytes(BLOCK)).unwrap();
     come_in_turn(&reports, 0..20 - recorder.buffers(), begun, period);
     drop(recorder);
@@ -127,7 +127,7 @@ fn blocks_are_written_around_and_read_in_any_order() {
     let player = reserved(&pool, &ring, Op::Read);
     let mut reader = BlockReader::new(&player).unwrap();
     assert_eq!(read(&mut reader, &[15, 0, 1, 3]), [17, 18, 19, 5]);
-    // What was asked for and is not wanted any more does not come.
+    // Cancelled requests yield nothing.
     [5, 6, 7]
         .iter()
         .for_each(|block| reader.ask(Bytes(block * BLOCK)));
@@ -136,13 +136,13 @@ fn blocks_are_written_around_and_read_in_any_order() {
     assert_eq!((reader.pending(), reader.take().is_none()), (0, true));
     assert_eq!(read(&mut reader, &[14, 13, 2]), [16, 15, 4]);
     drop(reader);
-    // Another session has the buffers.
+    // A new session finds the buffers.
     let mut again = BlockReader::new(&player).unwrap();
     assert_eq!(read(&mut again, &[9]), [11]);
 }
 
 #[test]
-fn a_session_of_the_other_direction_is_none() {
+fn session_of_the_other_direction_is_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", MIB);
     client(&pool).write_at(&ring, Bytes(0), &[1; 4096]).unwrap();
@@ -156,13 +156,13 @@ fn a_session_of_the_other_direction_is_none() {
     let wrong = BlockWriter::new(&player, Bytes(0)).unwrap_err();
     assert!(matches!(wrong, PaceError::Direction { .. }), "{wrong}");
     let mut reader = BlockReader::new(&player).unwrap();
-    // What is not there is passed over.
+    // Offsets outside of the range are skipped.
     reader.ask(Bytes(MIB));
     reader.advance(&mut |_| {}).unwrap();
     assert!(reader.take().is_none());
 }
 
-/// What was read before a session begins is in one of its stream's buffers, and is given back to it.
+/// Data read before a session begins is in one of the stream's buffers, and the session takes that buffer back.
 #[test]
 fn a_buffer_that_was_read_before_is_one_of_the_readers() {
     let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
@@ -185,7 +185,7 @@ fn a_buffer_that_was_read_before_is_one_of_the_readers() {
     let mut reader = BlockReader::beside(&player, &read_before).unwrap();
     let own = reader.buffers();
     assert_eq!(own, 6);
-    // All but that one are read into until it is given back.
+    // All other buffers are used for reading until that one is given back.
     let all: Vec<u64> = (6..6 + own as u64).collect();
     all.iter()
         .for_each(|block| reader.ask(Bytes(block * BLOCK)));
@@ -200,7 +200,7 @@ fn a_buffer_that_was_read_before_is_one_of_the_readers() {
     reader.give_back(read_before);
     assert!(reader.next_at().is_some());
     drop(reader);
-    // One of somebody else's is beside the reader's, and dropped.
+    // A buffer of another client does not count as the reader's, and is dropped.
     let other = client(&pool);
     let foreign = first(&other);
     let mut reader = BlockReader::beside(&player, &foreign).unwrap();
@@ -214,8 +214,8 @@ fn a_buffer_that_was_read_before_is_one_of_the_readers() {
     );
 }
 
-/// Fills and puts so many blocks, block `n` of the byte `first + n`, as fast as there are buffers; how many were
-/// borrowed at most.
+/// Fills and puts `count` blocks, block `n` with the byte `first + n`, as fast as there are buffers; returns
+/// the largest number of borrowed buffers.
 fn burst(writer: &mut BlockWriter<'_>, first: u8, count: u8) -> usize {
     let (mut next, mut borrowed) = (0, 0);
     while next < count {
@@ -249,7 +249,7 @@ fn a_burst_borrows_buffers_and_gives_each_back_when_it_is_written() {
     let mut writer = BlockWriter::new(&recorder, Bytes(0)).unwrap();
     let own = writer.buffers().own;
     assert_eq!(own, 6);
-    // Without leave to borrow there are no more than the stream's own.
+    // Without permission to borrow there are only the stream's own buffers.
     let taken: Vec<_> = std::iter::from_fn(|| writer.take()).collect();
     assert_eq!(taken.len(), own);
     taken.into_iter().for_each(|block| writer.give_back(block));
@@ -270,10 +270,10 @@ fn a_burst_borrows_buffers_and_gives_each_back_when_it_is_written() {
 }
 
 #[test]
-fn what_is_borrowed_and_wanted_back_is_written_first_and_lost_never() {
+fn borrowed_buffers_that_are_wanted_back_are_written_early() {
     let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 12 * MIB);
-    // One block a second: so long nobody waits for memory.
+    // One block a second: no account waits for memory that long.
     let slow = StreamSpec {
         wraps: true,
         ..stream_spec(&ring, Op::Write, BLOCK, BLOCK)
@@ -309,7 +309,7 @@ fn what_is_borrowed_and_wanted_back_is_written_first_and_lost_never() {
         opening.join().unwrap()
     });
     opened.unwrap();
-    // What is kept in reserve may stay lent.
+    // Memory within the reserve may stay borrowed.
     let lent = writer.buffers().borrowed as u64;
     assert!(lent <= 64 * MIB / 32 / BLOCK, "{lent}");
     recorder.change_rate(BytesPerSecond(16 << 20)).unwrap();
@@ -356,7 +356,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     assert_eq!((recorder.buffers(), writer.buffers().own), (9, 9));
     assert_eq!(fixed(), before + 5 * BLOCK);
     burst(&mut writer, 4, 9);
-    // Fewer than the disks need, more than there can be, or more than there is memory for: as it was.
+    // Fewer than the disks need, more than the limit, or more than memory permits: nothing changes.
     for count in [3, 0, 65] {
         let refused = wait(&mut writer, &begin(buffers(count))).unwrap_err();
         assert!(
@@ -376,7 +376,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     assert!(matches!(refused, Refusal::Memory { .. }), "{refused}");
     assert_eq!(recorder.buffers(), 9);
     drop(account);
-    // All of it or nothing.
+    // All or nothing.
     let both = Wish {
         rate: Some(BytesPerSecond(u64::MAX)),
         buffers: Some(12),
@@ -384,7 +384,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     };
     wait(&mut writer, &begin(both)).unwrap_err();
     assert_eq!((recorder.buffers(), recorder.rate().0), (9, 8 << 20));
-    // Those that are full when they are given back are written.
+    // Buffers that are full when they are removed are still written.
     burst(&mut writer, 13, 9);
     wait(&mut writer, &begin(buffers(4))).unwrap();
     assert_eq!(writer.buffers().own, 4);
@@ -400,7 +400,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
 }
 
 #[test]
-fn what_is_left_at_the_end_does_not_wait_for_its_time() {
+fn finishing_writer_does_not_wait_for_the_pace() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     // A block in half a minute.

@@ -1,4 +1,4 @@
-//! What is left of a recording: after a power cut, and where there was another before.
+//! Durable data of a recording: after a power cut, and over an earlier recording.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ use testkit::disks::{MIB, Rig, client, filled, seeded, stream_spec, volume};
 
 const BLOCK: u64 = 65_536;
 
-/// Blocks of four seconds at 1 MiB a second: a flush comes every two.
+/// Number of blocks for four seconds at 1 MiB/s, with a flush every two seconds.
 const ENOUGH: u64 = 64;
 
 fn record(stream: &Stream, data: &[u8]) -> Result<PaceReport, PaceError> {
@@ -58,7 +58,7 @@ fn a_recording_that_is_done_survives_a_power_cut() {
 }
 
 #[test]
-fn of_a_recording_that_goes_on_is_kept_what_it_says() {
+fn running_recording_survives_up_to_its_durable_bytes() {
     let mut rng = seeded("kept");
     for durability in [Durability::WriteThrough, Durability::Fua, Durability::Host] {
         let (rig, pool) = Rig::fresh(2, 64 * MIB, MIB, durability);
@@ -75,12 +75,12 @@ fn of_a_recording_that_goes_on_is_kept_what_it_says() {
         let all = &data;
         std::thread::scope(|scope| {
             scope.spawn(move || while source.write_all(all).is_ok() {});
-            // Closed when the recording ends, however that is, which ends the source.
+            // Closed when the recording ends for any reason, which ends the source.
             let sink = sink;
             Recorder::new(&stream, Bytes::ZERO)
                 .run(&sink, &stop, &mut |_| {
                     blocks += 1;
-                    // The first flush comes with the first block, the next when it is time.
+                    // The first flush comes with the first block, the next after two seconds.
                     let durable = stream.durable_bytes();
                     if first.is_none() && durable > 0 {
                         first = Some(durable);
@@ -102,8 +102,8 @@ fn of_a_recording_that_goes_on_is_kept_what_it_says() {
     }
 }
 
-/// A pool on a drive with physical sectors of 4,096 bytes, where writing a part of one takes a rotation
-/// more.
+/// A pool on a drive with physical sectors of 4,096 bytes, where a write of part of a sector takes another
+/// rotation.
 fn on_a_drive() -> (Rig, Arc<Pool>) {
     let shipped = DriveProfile::shipped("hdd-8tb-7200").unwrap();
     let mut beginning = shipped.spec().clone();
@@ -122,13 +122,13 @@ fn slow(volume: &Arc<Volume>, block: u64) -> StreamSpec {
 }
 
 #[test]
-fn a_recording_may_be_made_where_there_is_one_and_of_any_length() {
+fn recording_of_any_length_may_overwrite_another() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let before = vec![1; 3 * MIB as usize / 2];
     for (data, end) in [
         (before.as_slice(), before.len()),
-        // Filled up to the end of the physical sector, and what follows is not touched.
+        // Padded to the end of the physical sector; the data behind it is unchanged.
         (&[2; 300_001], 74 * 4_096),
         (&[3; 513], 4_096),
         (&[4; 4_096], 4_096),
@@ -146,11 +146,11 @@ fn a_recording_may_be_made_where_there_is_one_and_of_any_length() {
 }
 
 #[test]
-fn what_a_limit_cuts_off_is_filled_up_with_zeros() {
+fn recording_cut_by_a_limit_is_padded_with_zeros() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let stream = pool.reserve(slow(&video, 65_536)).unwrap();
-    // The buffers that are used have been used before.
+    // Fills the buffers with other data first.
     let zero = File::open("/dev/zero").unwrap();
     record(&stream, &[7; 512 * 1024]).unwrap();
     let report = Recorder::new(&stream, Bytes::ZERO)
@@ -164,7 +164,7 @@ fn what_a_limit_cuts_off_is_filled_up_with_zeros() {
 }
 
 #[test]
-fn blocks_that_are_no_whole_physical_sectors_are_reserved_as_such() {
+fn blocks_of_partial_physical_sectors_are_reserved_as_such() {
     let (_rig, pool) = on_a_drive();
     let video = volume(&pool, "video", 4 * MIB);
     let service = |range| {
@@ -173,7 +173,7 @@ fn blocks_that_are_no_whole_physical_sectors_are_reserved_as_such() {
             ..slow(&video, 65_536)
         };
         let stream = pool.reserve(spec).unwrap();
-        // The first time, and again where there is something.
+        // First writes, and overwrites.
         for byte in [1, 2] {
             let report = record(&stream, &[byte; 300_000]).unwrap();
             assert_eq!((report.bytes, report.misses), (300_000, 0));
@@ -200,7 +200,7 @@ fn a_write_that_the_scheduler_refuses_harms_neither_volume_nor_disk() {
     let video = volume(&pool, "video", 4 * MIB);
     let stream = pool.reserve(slow(&video, 65_536)).unwrap();
     record(&stream, &[5; 100_000]).unwrap();
-    // Not what the stream reserved: it begins within a physical sector, which has to be read first.
+    // Not a reserved request: it begins within a physical sector, which would have to be read first.
     let (_buffer, segments) = filled(stream.client(), &[6; 65_536 - 512]);
     let write = VolumeOp::Write { durable: false };
     let within = VolumeRequest::transfer(&video, write, Bytes(512), segments).on(&stream);
@@ -215,18 +215,18 @@ fn a_write_that_the_scheduler_refuses_harms_neither_volume_nor_disk() {
 }
 
 #[test]
-fn what_was_on_its_way_when_the_source_broke_is_kept() {
+fn data_received_before_the_source_broke_is_kept() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::Fua);
     let video = volume(&pool, "video", 4 * MIB);
     let stream = pool
         .reserve(stream_spec(&video, Op::Write, 16 << 20, BLOCK))
         .unwrap();
     let (mut source, mut sink) = UnixStream::pair().unwrap();
-    // Who closes a socket without having read what was sent to it breaks it.
+    // Closing a socket with unread data resets the connection.
     sink.write_all(b"unread").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || source.write_all(&[3; 10 * BLOCK as usize]));
-        // Closed when the recording ends, however that is, which ends the source.
+        // Closed when the recording ends for any reason, which ends the source.
         let sink = sink;
         let mut blocks = 0;
         let broken =

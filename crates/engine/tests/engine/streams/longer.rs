@@ -1,4 +1,4 @@
-//! Blocks that become longer and shorter while they are moved.
+//! Blocks that become longer and shorter during a session.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use super::ranges::is_what;
 use testkit::disks::{MIB, Rig, seeded, stream_spec, volume};
 use testkit::until;
 
-/// What is in a buffer.
+/// Size of a buffer in bytes.
 const BUFFER: u64 = 65_536;
 
 fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, rate: u64) -> Stream {
@@ -40,8 +40,8 @@ fn block(buffers: u64) -> Wish {
     }
 }
 
-/// No block is in more than one of the range's, none comes sooner than it may, and none was late. The first is
-/// a part of one, and came after `begun`.
+/// Asserts that no block crosses a boundary of the range's blocks, comes early, or is late. The first one is
+/// a part of a block and was submitted after `begun`.
 #[track_caller]
 fn are_sound(reports: &[BlockReport], begun: Time, block: u64, period: Nanos) {
     for report in reports {
@@ -52,7 +52,7 @@ fn are_sound(reports: &[BlockReport], begun: Time, block: u64, period: Nanos) {
     come_in_turn(reports, 1..reports.len(), begun, period);
 }
 
-/// Writes so many buffers, the `n`th full of the byte `n`.
+/// Writes a buffer for each byte in `bytes`, filled with that byte.
 fn write(writer: &mut BlockWriter<'_>, reports: &mut Vec<BlockReport>, bytes: std::ops::Range<u8>) {
     let mut next = bytes.start;
     while next < bytes.end {
@@ -83,7 +83,7 @@ fn blocks_in_several_buffers_are_transferred_together_within_the_blocks_of_the_r
     assert_eq!(recorder.status().block_bytes, 4 * BUFFER);
     // Two blocks for each of two disks.
     assert_eq!(recorder.buffers(), 16);
-    // It begins with the last of a block, and goes around.
+    // Begins with the last buffer of a block, and wraps.
     let mut writer = BlockWriter::new(&recorder, Bytes(27 * BUFFER)).unwrap();
     let mut reports = Vec::new();
     let begun = engine::clock::now();
@@ -112,7 +112,7 @@ fn blocks_in_several_buffers_are_transferred_together_within_the_blocks_of_the_r
     for byte in 8..40 {
         assert_eq!(u64::from(got[place_of(byte) as usize]), byte);
     }
-    // What does not follow is a block of its own, and no order is lost.
+    // Requests that are not consecutive become separate blocks, in the order of the requests.
     let before = reader.report().blocks;
     let mixed = [5, 6, 9, 10, 11, 30, 31, 0, 1, 16, 15];
     let got = read(&mut reader, &mixed);
@@ -141,7 +141,7 @@ fn a_writer_waits_for_the_rest_of_a_block_no_longer_than_a_period() {
     let full = engine::clock::now();
     put(&mut writer, 1);
     writer.advance(&mut |of| reports.push(*of)).unwrap();
-    // Unless this has been kept from running for so long.
+    // Unless this thread was interrupted for a period.
     let is_early = engine::clock::now() < before.saturating_add(period);
     assert!(writer.waiting() == 2 || !is_early);
     let next = writer.next_at();
@@ -153,7 +153,7 @@ fn a_writer_waits_for_the_rest_of_a_block_no_longer_than_a_period() {
         writer.advance(&mut |of| reports.push(*of)).unwrap();
     }
     assert_eq!((reports[0].buffers, writer.waiting()), (2, 0));
-    // The rest of it completes it.
+    // The rest completes the block.
     (2..4).for_each(|byte| put(&mut writer, byte));
     writer.advance(&mut |of| reports.push(*of)).unwrap();
     while reports.len() < 2 {
@@ -163,13 +163,13 @@ fn a_writer_waits_for_the_rest_of_a_block_no_longer_than_a_period() {
         writer.advance(&mut |of| reports.push(*of)).unwrap();
     }
     assert_eq!((reports[1].index, reports[1].buffers), (2, 2));
-    // At the end nothing is waited for.
+    // At the end the writer does not wait.
     put(&mut writer, 4);
     let report = writer.finish(&mut |of| reports.push(*of)).unwrap();
     assert_eq!(report.durable_bytes, 5 * BUFFER);
 }
 
-/// Has so many blocks read.
+/// Reads until there are `count` reports.
 fn blocks(reader: &mut BlockReader<'_>, reports: &mut Vec<BlockReport>, count: usize) {
     reader.advance(&mut |of| reports.push(*of)).unwrap();
     while reports.len() < count {
@@ -181,7 +181,7 @@ fn blocks(reader: &mut BlockReader<'_>, reports: &mut Vec<BlockReport>, count: u
 }
 
 #[test]
-fn a_reader_waits_for_what_follows_of_a_block() {
+fn reader_waits_for_the_rest_of_a_block() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     let player = reserved(&pool, &ring, Op::Read, 8 << 20);
@@ -196,7 +196,7 @@ fn a_reader_waits_for_what_follows_of_a_block() {
     let mut reports = Vec::new();
     blocks(&mut reader, &mut reports, 1);
     assert_eq!(reports[0].buffers, 4);
-    // It is waited for as many buffers as there are for it.
+    // The reader waits for at most as many requests as it has buffers.
     let taken: Vec<_> = std::iter::from_fn(|| reader.take()).collect();
     assert_eq!((taken.len(), reader.buffers()), (4, 8));
     (4..12).for_each(|place| reader.ask(Bytes(place * BUFFER)));
@@ -210,7 +210,7 @@ fn a_reader_waits_for_what_follows_of_a_block() {
 }
 
 #[test]
-fn a_block_that_cannot_be_is_refused_and_all_stays() {
+fn invalid_block_size_is_refused_without_effect() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 6 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 8 << 20);
@@ -236,7 +236,7 @@ fn a_block_that_cannot_be_is_refused_and_all_stays() {
         is_what(changer.change(wish).unwrap_err(), "the block size", because);
         as_it_was();
     }
-    // Two blocks of 16 buffers for each of three disks are more than there can be.
+    // Two blocks of 16 buffers for each of three disks exceed the limit.
     is_what(
         changer.change(block(16)).unwrap_err(),
         "the buffers",
@@ -253,14 +253,14 @@ fn a_block_that_cannot_be_is_refused_and_all_stays() {
         "24, which hold two blocks",
     );
     as_it_was();
-    // The disks do not carry it: what was added for it is gone.
+    // The disks do not carry it: the additional buffers are removed again.
     let fast = Wish {
         rate: Some(BytesPerSecond(1 << 50)),
         ..block(4)
     };
     assert!(matches!(changer.change(fast), Err(Refusal::Load { .. })));
     as_it_was();
-    // Bytes are moved in blocks as they are.
+    // Sessions that move bytes need blocks of one buffer.
     changer.change(block(2)).unwrap();
     let record = || {
         let recorder = Recorder::new(&stream, Bytes::ZERO).limit(Bytes(4 * BUFFER));
@@ -280,7 +280,7 @@ fn a_block_that_cannot_be_is_refused_and_all_stays() {
     assert!(matches!(refused, PaceError::Block { .. }), "{refused}");
     changer.change(block(1)).unwrap();
     assert_eq!(record().unwrap().blocks, 4);
-    // Buffers stay until they are given back.
+    // Additional buffers stay until they are removed.
     assert_eq!(stream.buffers(), 12);
     let least = Wish {
         buffers: Some(6),
@@ -290,7 +290,7 @@ fn a_block_that_cannot_be_is_refused_and_all_stays() {
     changer.change(block(2)).unwrap();
 }
 
-/// Longer blocks take less of the disks.
+/// Longer blocks need less disk time.
 #[test]
 fn longer_blocks_leave_room_for_others() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
@@ -305,13 +305,13 @@ fn longer_blocks_leave_room_for_others() {
     assert!(share() < short / 2.0, "{} and {short}", share());
 }
 
-/// Changes that come at any time, one after another.
-struct Restless {
+/// A series of changes at random times.
+struct ChangeLoop {
     changer: Changer,
     under_way: Option<Change>,
 }
 
-impl Restless {
+impl ChangeLoop {
     fn of(stream: &Stream) -> Self {
         Self {
             changer: stream.changer(),
@@ -319,8 +319,8 @@ impl Restless {
         }
     }
 
-    /// Now and then another block, rate or number of buffers.
-    fn stir(&mut self, rng: &mut impl Rng) {
+    /// Now and then begins a change of the block size, the rate or the number of buffers.
+    fn maybe_begin(&mut self, rng: &mut impl Rng) {
         if let Some(change) = &self.under_way {
             match change.take() {
                 None => return,
@@ -355,7 +355,7 @@ impl Restless {
     }
 }
 
-/// Runs of places that follow each other, `count` in all.
+/// `count` places, in runs of consecutive ones.
 fn runs(rng: &mut impl Rng, places: u64, count: usize) -> Vec<u64> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -367,13 +367,13 @@ fn runs(rng: &mut impl Rng, places: u64, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_for() {
+fn data_is_written_and_read_correctly_during_random_changes() {
     let mut rng = seeded("longer");
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 12 * MIB);
     let places = 12 * MIB / BUFFER;
     let recorder = reserved(&pool, &ring, Op::Write, 16 << 20);
-    // What is on its way at a time overtakes each other: no place is written twice within that.
+    // Blocks in flight may overtake each other, so no place is written twice within the number of buffers.
     let mut to: Vec<u64> = Vec::new();
     for place in runs(&mut rng, places, 250) {
         let latest = &to[to.len().saturating_sub(BUFFERS_MAX)..];
@@ -383,7 +383,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
     }
     let mut written = BTreeMap::new();
     let mut reports = Vec::new();
-    let mut restless = Restless::of(&recorder);
+    let mut restless = ChangeLoop::of(&recorder);
     {
         let writer = BlockWriter::new(&recorder, Bytes::ZERO).unwrap();
         let mut writer = writer.placed(|index| Bytes(to[index as usize] * BUFFER));
@@ -391,7 +391,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
         let mut next = 0;
         while next < to.len() {
             writer.advance(&mut |of| reports.push(*of)).unwrap();
-            restless.stir(&mut rng);
+            restless.maybe_begin(&mut rng);
             while next < to.len()
                 && let Some(mut buffer) = writer.take()
             {
@@ -417,7 +417,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
     drop(recorder);
 
     let player = reserved(&pool, &ring, Op::Read, 16 << 20);
-    let mut restless = Restless::of(&player);
+    let mut restless = ChangeLoop::of(&player);
     let mut reader = BlockReader::new(&player).unwrap();
     let wanted = runs(&mut rng, places, 250);
     let wanted: Vec<u64> = wanted
@@ -433,7 +433,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
         }
         reader.more_follow(asked < wanted.len());
         reader.advance(&mut |_| {}).unwrap();
-        restless.stir(&mut rng);
+        restless.maybe_begin(&mut rng);
         while let Some(read) = reader.take() {
             assert_eq!(read.offset, Bytes(wanted[got] * BUFFER));
             let byte = read.buffer.with(|bytes| bytes[0]).unwrap();
@@ -441,7 +441,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
             got += 1;
             held.push(read.buffer);
         }
-        // What is read is used for a while.
+        // Buffers are kept for a while before they are given back.
         let gone = rng.random_range(0..=held.len());
         held.drain(..gone)
             .for_each(|buffer| reader.give_back(buffer));
@@ -457,9 +457,9 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
     assert_eq!(reader.report().misses, 0);
 }
 
-/// What does not begin with a buffer is where it was put all the same.
+/// Data that begins within a buffer of the grid is a separate block and is written to its offset.
 #[test]
-fn what_begins_within_a_buffer_is_a_block_of_its_own() {
+fn data_that_begins_within_a_buffer_is_a_block_of_its_own() {
     const PART: u64 = BUFFER / 4;
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
@@ -489,7 +489,7 @@ fn what_begins_within_a_buffer_is_a_block_of_its_own() {
     }
 }
 
-/// Whoever submits blocks itself is told when they have become shorter than what it asks for.
+/// A client that submits blocks directly gets an error if they have become shorter than its request.
 #[test]
 fn a_request_that_waited_while_blocks_became_shorter_is_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
@@ -500,7 +500,7 @@ fn a_request_that_waited_while_blocks_became_shorter_is_refused() {
     let turns = AtomicU64::new(0);
     let is_seen = || is_done.load(Ordering::Acquire) && is_told.load(Ordering::Acquire);
     std::thread::scope(|scope| {
-        // A change waits for those of the others that have begun, and whoever comes meanwhile waits for the change.
+        // A change waits for blocks of other threads that have begun, and later blocks wait for the change.
         for _ in 0..3 {
             scope.spawn(|| {
                 let memory = player.client().account().allocate(BUFFER as usize).unwrap();
@@ -530,7 +530,7 @@ fn a_request_that_waited_while_blocks_became_shorter_is_refused() {
         until("one is done, and one is told", || {
             for blocks in [4, 1] {
                 changer.change(block(blocks)).unwrap();
-                // Before that is over again.
+                // The next change is made only after others have submitted.
                 let before = turns.load(Ordering::Acquire);
                 let have_had = || turns.load(Ordering::Acquire) > before + 3;
                 until("others have had their turn", || is_seen() || have_had());

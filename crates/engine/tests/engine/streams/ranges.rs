@@ -1,4 +1,4 @@
-//! Ranges that change under way.
+//! Ranges that change during a session.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -45,7 +45,7 @@ fn taken(writer: &mut BlockWriter<'_>) -> Result<BlockBuffer, PaceError> {
     }
 }
 
-/// A writer whose blocks go to the places that it is told.
+/// A writer whose blocks go to the places sent over the channel.
 fn placed(stream: &Stream) -> (BlockWriter<'_>, Sender<u8>) {
     let (to, places) = channel();
     let writer = BlockWriter::new(stream, Bytes(0)).unwrap();
@@ -53,7 +53,7 @@ fn placed(stream: &Stream) -> (BlockWriter<'_>, Sender<u8>) {
     (writer.placed(place), to)
 }
 
-/// Writes blocks to these places, each full of the number of its place.
+/// Writes blocks to these places, each filled with the number of its place.
 fn write(writer: &mut BlockWriter<'_>, to: &Sender<u8>, places: &[u8]) -> Result<(), PaceError> {
     for place in places {
         let mut block = taken(writer)?;
@@ -91,7 +91,7 @@ fn a_volume_grows_and_shrinks_under_a_stream_whose_range_follows() {
     write(&mut writer, &to, &[100, 6, 101, 111]).unwrap();
     writer.finish(&mut |_| {}).unwrap();
     let (mut writer, to) = placed(&recorder);
-    // What is reserved cannot be cut off, and what is not any more can.
+    // The reserved part cannot be cut off; a released part can.
     let reserved_by = |size: u64| match pool.shrink("ring", Bytes(size)) {
         Err(PoolError::Reserved { .. }) => true,
         other => {
@@ -115,7 +115,7 @@ fn a_volume_grows_and_shrinks_under_a_stream_whose_range_follows() {
     write(&mut writer, &to, &[47, 0, 1]).unwrap();
     writer.finish(&mut |_| {}).unwrap();
 
-    // Who plays was not reserved for all of that, and is now.
+    // The player's range does not include all of that until it is changed.
     let mut reader = BlockReader::new(&player).unwrap();
     assert_eq!(read(&mut reader, &[3, 4, 5, 6]), [3, 4, 5, 6]);
     player.changer().change(end(4 * MIB)).unwrap();
@@ -123,7 +123,7 @@ fn a_volume_grows_and_shrinks_under_a_stream_whose_range_follows() {
 }
 
 #[test]
-fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
+fn range_changes_together_with_other_parameters_or_not_at_all() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 8 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..4 * MIB);
@@ -154,7 +154,7 @@ fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
         );
         as_it_was();
     }
-    // All of it.
+    // All changes at once.
     let all = Wish {
         rate: Some(BytesPerSecond(8 << 20)),
         buffers: Some(9),
@@ -183,7 +183,7 @@ fn a_range_on_more_disks_than_there_are_buffers_for_is_refused_and_on_fewer_is_n
     write(&mut writer, &to, &[20, 31, 5]).unwrap();
     writer.finish(&mut |_| {}).unwrap();
     drop(stream);
-    // A volume that is grown where it is has no more disks than before.
+    // A volume that grows on the same disk needs no buffers for more disks.
     let narrow = volume_on(&pool, "narrow", 1, 2 * MIB);
     let stream = reserved(&pool, &narrow, Op::Write, 0..2 * MIB);
     pool.grow("narrow", Bytes(6 * MIB), &Placement::default())
@@ -193,7 +193,7 @@ fn a_range_on_more_disks_than_there_are_buffers_for_is_refused_and_on_fewer_is_n
 }
 
 #[test]
-fn a_block_goes_where_it_is_put_or_nowhere() {
+fn block_is_written_where_it_is_placed_or_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 2 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..MIB);
@@ -214,13 +214,13 @@ fn a_block_goes_where_it_is_put_or_nowhere() {
 }
 
 #[test]
-fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
+fn concurrent_changes_of_different_parameters_both_take_effect() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 8 * MIB);
     let stream = reserved(&pool, &ring, Op::Write, 0..4 * MIB);
     for round in 0..40_u64 {
         let (mut writer, to) = placed(&stream);
-        // On their way while both are asked for.
+        // In flight while both changes are requested.
         write(&mut writer, &to, &[0, 1]).unwrap();
         writer.advance(&mut |_| {}).unwrap();
         let rate = BytesPerSecond((1 << 20) + round);
@@ -239,9 +239,9 @@ fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
     }
 }
 
-/// A ring ends where what comes behind its end is on another disk than what begins it, as within it.
+/// A ring ends so that its first block follows its last on another disk, as within the ring.
 #[test]
-fn a_ring_takes_no_more_of_a_disk_where_it_begins_anew() {
+fn ring_needs_no_more_of_a_disk_at_its_wrap() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", 40 * MIB);
     for blocks in 1..39 {
@@ -249,7 +249,7 @@ fn a_ring_takes_no_more_of_a_disk_where_it_begins_anew() {
         let expected = if blocks < 3 { blocks } else { blocks / 3 * 3 };
         assert_eq!(even, MIB..(expected + 1) * MIB, "{blocks} blocks");
     }
-    // What it is for: what is reserved is a third of it on each disk.
+    // Then each disk carries a third of the reservation.
     let fits = |range| {
         let spec = StreamSpec {
             wraps: true,
@@ -261,7 +261,8 @@ fn a_ring_takes_no_more_of_a_disk_where_it_begins_anew() {
     let (odd, even) = (MIB..38 * MIB, MIB..37 * MIB);
     assert_eq!(ring.ring(odd.clone(), Bytes(MIB)), even);
     assert!(fits(even) > 2 * fits(odd));
-    // Where neighbours are of one disk anyhow, nothing is to be had; nor behind the end.
+    // If neighbours share a disk anyway, a shorter ring gains nothing; nor does a range behind the volume's
+    // end.
     for (range, block) in [(MIB..38 * MIB, MIB / 4), (MIB..42 * MIB, MIB)] {
         assert_eq!(ring.ring(range.clone(), Bytes(block)), range);
     }

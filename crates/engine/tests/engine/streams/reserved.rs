@@ -1,4 +1,4 @@
-//! What a reservation is good for: its requests, its rate, its span, and its extents, which stay.
+//! Properties of a reservation: its requests, rate, span, and extents, which stay in place.
 
 use std::fs::File;
 use std::sync::mpsc;
@@ -53,7 +53,7 @@ fn a_stream_takes_only_what_it_has_reserved() {
     );
 }
 
-/// What is promised of the pool's memory to a stream of this name.
+/// The fixed memory of the account with this name.
 fn fixed_of(rig: &Rig, name: &str) -> Bytes {
     let usage = rig.memory.usage();
     usage.iter().find(|usage| usage.name == name).unwrap().fixed
@@ -77,7 +77,7 @@ fn a_stream_has_two_buffers_for_each_disk_that_it_touches() {
         for block in [Bytes(64 << 10), Bytes(MIB)] {
             assert_eq!(reserved(volume, block), Bytes(2 * disks * block.0));
         }
-        // The block proposed for a memory is the largest whose buffers are within it.
+        // The proposed block is the largest whose buffers fit the memory.
         let memory = Bytes(disks * (700 << 10));
         let block = pool.proposed_block(volume, &(0..volume.size().0), rate, memory);
         let fixed = reserved(volume, block);
@@ -86,7 +86,7 @@ fn a_stream_has_two_buffers_for_each_disk_that_it_touches() {
 }
 
 #[test]
-fn a_rate_is_changed_or_kept() {
+fn rate_changes_or_stays_if_it_does_not_fit() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
     let fits = rate_that_fits(&refused(
@@ -187,12 +187,11 @@ fn reservations_keep_their_extents_where_they_are() {
 
 const BLOCK: u64 = 65_536;
 
-/// A block a second, and sixteen.
+/// One block a second, and sixteen.
 const SLOWLY: BytesPerSecond = BytesPerSecond(BLOCK);
 const FAST: BytesPerSecond = BytesPerSecond(BLOCK * 16);
 
-/// Records from a source without end, or plays to a sink that takes everything, until it is
-/// stopped.
+/// Records from an endless source, or plays to a sink that takes everything, until stopped.
 fn move_without_end(stream: &Stream, stop: &Stop, on_block: &mut dyn FnMut(&BlockReport)) {
     match stream.op() {
         Op::Write => {
@@ -207,8 +206,8 @@ fn move_without_end(stream: &Stream, stop: &Stop, on_block: &mut dyn FnMut(&Bloc
     .unwrap();
 }
 
-/// When the blocks of a session were handed over, the first `at` of which are done when its rate is changed,
-/// and which ends after `more` more.
+/// Submission times of a session's blocks. The rate is changed after `at` blocks, and the session ends after
+/// `more` further blocks.
 fn handed_over(op: Op, rates: [BytesPerSecond; 2], at: usize, more: usize) -> Vec<Time> {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
@@ -233,7 +232,7 @@ fn handed_over(op: Op, rates: [BytesPerSecond; 2], at: usize, more: usize) -> Ve
 fn a_session_under_way_goes_on_at_a_rate_that_is_raised() {
     for op in [Op::Write, Op::Read] {
         let times = handed_over(op, [SLOWLY, FAST], 1, 20);
-        // At the old rate it is a second from each block to the next. Those of a late host are a few.
+        // At the old rate blocks are a second apart. A late host may cause a few such gaps.
         let gaps = times[1..]
             .windows(2)
             .map(|pair| pair[1].saturating_since(pair[0]));
@@ -246,15 +245,15 @@ fn a_session_under_way_goes_on_at_a_rate_that_is_raised() {
 fn a_session_under_way_goes_on_at_a_rate_that_is_lowered() {
     for op in [Op::Write, Op::Read] {
         let times = handed_over(op, [FAST, SLOWLY], 6, 4);
-        // At the time of the change at most two more are on their way.
+        // At the time of the change at most two blocks are in flight.
         let took = times[9].saturating_since(times[7]);
         assert!(took >= Nanos::from_secs(1), "{op:?}: {took}");
     }
 }
 
-struct Ends<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -265,27 +264,27 @@ fn a_session_that_sleeps_goes_on_when_its_rate_is_raised() {
     for op in [Op::Write, Op::Read] {
         let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", 16 * MIB);
-        // More than an hour from a block to the next.
+        // More than an hour from one block to the next.
         let stream = pool
             .reserve(stream_spec(&volume, op, BLOCK / 4_000, BLOCK))
             .unwrap();
         let (stop, (tell, told)) = (Stop::new().unwrap(), mpsc::channel());
         std::thread::scope(|scope| {
-            let (theirs, end) = (&stream, Ends(&stop));
+            let (theirs, end) = (&stream, StopOnDrop(&stop));
             scope.spawn(move || {
-                // The session ends with this, however it does.
+                // Ends the session when this thread ends for any reason.
                 let _end = end;
-                // Somebody else's call, whatever the session is doing by then.
+                // A call from another thread at any point of the session.
                 told.recv().unwrap();
                 theirs.change_rate(FAST).unwrap();
-                // More than there are buffers: what is played has to be played.
+                // More blocks than buffers, so that the player has to play some.
                 for _ in 0..5 {
                     told.recv_timeout(Duration::from_secs(60))
                         .expect("another block");
                 }
             });
             let mut on_block = |_: &BlockReport| {
-                // Nobody hears of what comes after the last that is waited for.
+                // The receiver may have gone after the last block that it waits for.
                 let _ = tell.send(());
             };
             move_without_end(&stream, &stop, &mut on_block);

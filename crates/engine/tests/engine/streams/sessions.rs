@@ -1,4 +1,4 @@
-//! Sessions that record and play, beside other load, while extents move, and when a disk fails.
+//! Sessions that record and play: with other load, while extents move, and when a disk fails.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use sched::units::Bytes;
 use testkit::disks::{MIB, OnDrop, Rig, client, on_disk, stream_spec, volume, volume_on};
 use testkit::until;
 
-/// A reservation over a whole volume, of 16 MiB/s.
+/// A stream of 16 MiB/s over a whole volume.
 fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {
     let rate = 16 << 20;
     pool.reserve(StreamSpec {
@@ -38,7 +38,7 @@ fn contiguous(blocks: &[BlockReport]) {
 }
 
 #[test]
-fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
+fn recording_is_played_byte_for_byte_beside_other_load() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let video = volume(&pool, "video", 12 * MIB);
     let other = volume(&pool, "other", 12 * MIB);
@@ -47,7 +47,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
         .collect();
     let stop = AtomicBool::new(false);
     let written = AtomicU64::new(0);
-    // While a session is at its first block.
+    // Waits for other load while a session is at its first block.
     let load_goes_on = |first: bool| {
         let before = written.load(Ordering::SeqCst);
         if first {
@@ -125,7 +125,7 @@ fn a_recording_that_wraps_overwrites_itself_and_ends_when_told() {
     let report = std::thread::scope(|scope| {
         let source = scope.spawn(move || {
             let mut sent = 0u64;
-            // Until the recorder hangs up.
+            // Until the recorder closes its end.
             while sender.write_all(&[9; 65536]).is_ok() {
                 sent += 65536;
             }
@@ -189,14 +189,14 @@ fn a_stream_is_told_of_a_disk_that_fails() {
     assert_eq!(played.bytes, MIB);
 }
 
-/// Each block is one request of each extent, which is what was reserved, however much of it was never written.
+/// Each block is one request per extent, as reserved, however many of its chunks were never written.
 #[test]
-fn what_was_written_here_and_there_is_played_with_zeros_between() {
+fn scattered_writes_are_played_with_zeros_between() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let sparse = volume_on(&pool, "sparse", 0, 6 * MIB);
     let mut wanted = vec![0; 6 * MIB as usize];
     let client = client(&pool);
-    // By chunks of 64 KiB. In the second block only the second of its two extents has something.
+    // By chunks of 64 KiB. In the second block only the second of its two extents has data.
     for (number, chunk) in (1..).zip([0, 2, 8, 9, 15, 17, 19, 49, 55, 64, 95]) {
         let bytes = [number; 65536];
         client
@@ -221,7 +221,7 @@ fn what_was_written_here_and_there_is_played_with_zeros_between() {
     assert_eq!(served(&pool) - before, 5);
 }
 
-/// How many requests of streams the disks have served.
+/// Number of streams' requests that the disks have served.
 fn served(pool: &Pool) -> u64 {
     let disks = pool.status().disks.into_iter();
     disks
@@ -261,7 +261,7 @@ fn moving_under_a_stream_keeps_what_it_records() {
                     bytes: Some(half),
                     ..on_disk(0)
                 };
-                // All of them lie in the other half, or before both.
+                // All extents are in the other half, or at first in front of both halves.
                 let mut done = 0;
                 let moved = pool.move_extents("video", &within, &mut |at| {
                     done = at.done;

@@ -1,28 +1,28 @@
-//! Tasks of those that have ended. Each keeps its share until the last deadline of what it was asked.
+//! Tasks whose reservation has ended. Each keeps its share until the last deadline of its requests.
 
 use sched::task::TaskId;
 use sched::units::Time;
 
 use super::Admission;
 
-/// What is still being given back of a disk's time.
+/// The part of a disk's time that ended reservations still hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Leaving {
-    /// The share of the disk's time.
+    /// The share, as a fraction of 1.
     pub(crate) utilization: f64,
     /// When the last of it is free.
     pub(crate) until: Time,
 }
 
 impl Admission {
-    /// A task ends with its stream or its export, or with the stream's rate: the dispatcher said from when on
-    /// its share is free.
+    /// Ends a task whose stream or export has ended or whose stream has changed its rate. The dispatcher has
+    /// returned the time from which its share is free.
     pub(crate) fn ended(&mut self, disk: usize, id: TaskId, free_from: Time) {
         self.left(disk, id, free_from);
         self.leaving.push((disk, id));
     }
 
-    /// What those that have ended hold of a disk at `at`; `None` if that is nothing.
+    /// The share of a disk that ended reservations hold at `at`; `None` if there is none.
     pub(crate) fn leaving(&self, disk: usize, at: Time) -> Option<Leaving> {
         let of_disk = self.leaving.iter().filter(|(on, _)| *on == disk);
         let held = of_disk
@@ -37,7 +37,7 @@ impl Admission {
         })
     }
 
-    /// Forgets those whose time is over.
+    /// Forgets tasks whose span has ended.
     pub(super) fn prune_leaving(&mut self) {
         let books = &self.books;
         self.leaving

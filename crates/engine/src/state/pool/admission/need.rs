@@ -1,18 +1,18 @@
-//! What a reservation needs of one disk.
+//! Demand of a reservation on one disk.
 
 use sched::task::{TaskError, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-/// What a stream's blocks need of one disk.
+/// Demand of a stream's blocks on one disk, in one lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// The disk.
     pub disk: usize,
-    /// Which of a block's requests to the disk, from 0.
+    /// Index of the request among a block's requests to this disk, from 0.
     pub lane: usize,
-    /// The worst-case service time of one.
+    /// The worst-case service time of one request.
     pub service: Nanos,
-    /// The least number of blocks from one to the next.
+    /// The least number of blocks from one such request to the next.
     pub gap: u64,
 }
 
@@ -26,9 +26,9 @@ impl Need {
     /// The task at a rate.
     ///
     /// # Errors
-    /// When not even alone could the disk carry it.
+    /// When the disk could not carry it even alone.
     pub(crate) fn task(&self, block: Bytes, rate: BytesPerSecond) -> Result<TaskParams, TaskError> {
-        // Times beyond this would not add up in an admission test, and serve nobody.
+        // Longer periods could overflow in the admission test, and have no use.
         let longest = Nanos::from_secs(86_400);
         TaskParams::new(self.service, self.period(block, rate).min(longest))
     }

@@ -1,4 +1,4 @@
-//! Reservations of best-effort clients and the floor: a task on each disk, from now on.
+//! Reservations of best-effort clients, and the floor: one task on each disk, without an end.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sched::disk::TaskKind;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
-use super::{Admission, Misfit, Why};
+use super::{Admission, RefusedTask, TaskRefusal};
 use crate::state::disk::core::DiskCore;
 use crate::state::refusal::{DiskRefusal, RETRY_REMEDY, Refusal, unfit};
 
@@ -19,47 +19,47 @@ pub(crate) struct Server {
     pub(crate) tasks: Arc<[TaskId]>,
 }
 
-/// Why a task has not joined a disk.
+/// The reason why a task has not joined a disk.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unjoined {
+pub(crate) enum JoinRefusal {
     /// The disk cannot carry it.
     #[error("{}", unfit(.0, "a slice of"))]
     NoRoom(Box<DiskRefusal>),
-    /// Its dispatcher does not take it.
+    /// The dispatcher does not accept it.
     #[error("disk {disk:?}: {reason}")]
-    NotTaken { disk: String, reason: String },
+    NotAccepted { disk: String, reason: String },
 }
 
-/// A reservation that came to nothing.
-pub(crate) struct Unreserved {
-    why: Unjoined,
+/// A failed reservation of disk time.
+pub(crate) struct ReservationFailure {
+    reason: JoinRefusal,
     params: TaskParams,
-    /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
+    /// When all shares that had been reserved by then are free. Delta-L has to be published again then.
     pub(crate) free_from: Time,
-    /// The books as they were left, if it was for want of room (see [`Unadmitted`](super::Unadmitted)), each with the
+    /// For lack of disk time: a copy of the books (see [`AdmissionRefusal`](super::AdmissionRefusal)), each with the
     /// longest piece of its disk.
     books: Vec<(Book, Nanos)>,
 }
 
-impl Unreserved {
-    /// As whoever asked is told: with the shortest period that would fit, if it was for want of room.
+impl ReservationFailure {
+    /// Searches the shortest period that would fit, and adds it to the refusal.
     pub(crate) fn into_refusal(self) -> Refusal {
-        match self.why {
-            Unjoined::NoRoom(disk) => Refusal::Share {
+        match self.reason {
+            JoinRefusal::NoRoom(disk) => Refusal::Share {
                 disk,
                 period_that_fits: period_that_fits(&self.books, self.params, self.free_from),
             },
-            not_taken @ Unjoined::NotTaken { .. } => Refusal::Invalid {
+            not_accepted @ JoinRefusal::NotAccepted { .. } => Refusal::Invalid {
                 what: "the reservation",
-                reason: not_taken.to_string(),
+                reason: not_accepted.to_string(),
                 remedy: RETRY_REMEDY,
             },
         }
     }
 }
 
-/// The shortest period in which all of these disks could carry as long a slice from `from` on, rounded up
-/// to a number that is said in full.
+/// The shortest period, from `from` on, in which all disks could carry the slice; rounded up for the
+/// message.
 fn period_that_fits(books: &[(Book, Nanos)], params: TaskParams, from: Time) -> Option<Nanos> {
     let ever = Span::since(from);
     let mut period = params.period();
@@ -79,7 +79,7 @@ impl Admission {
     /// Joins a task on one disk from `now` on, in the book and at the dispatcher.
     ///
     /// # Errors
-    /// Why the disk cannot carry it, or does not take it.
+    /// The disk cannot carry it, or does not accept it.
     pub(crate) fn join_now(
         &mut self,
         disks: &[DiskCore],
@@ -88,28 +88,28 @@ impl Admission {
         params: TaskParams,
         kind: TaskKind,
         now: Time,
-    ) -> Result<TaskId, Unjoined> {
+    ) -> Result<TaskId, JoinRefusal> {
         let id = self.next_task(name, kind);
         let joined = self.books[disk].join(id, params, Span::since(now));
         if let Err(error) = joined {
             self.names.remove(&id);
-            let misfit = Misfit {
+            let refused = RefusedTask {
                 disk,
                 id,
                 service: params.service(),
                 period: params.period(),
-                why: Why::Span(error),
+                reason: TaskRefusal::Span(error),
             };
-            let refusal = self.describe(disks, &misfit, now);
-            return Err(Unjoined::NoRoom(Box::new(refusal)));
+            let refusal = self.describe(disks, &refused, now);
+            return Err(JoinRefusal::NoRoom(Box::new(refusal)));
         }
-        // What was allowed before is too much from the first request of the task on.
-        self.tell_one(disks, disk, now);
+        // From the first request of the new task on, the previous delta-L would be too large.
+        self.publish_delta_l_of(disks, disk, now);
         if let Err(reason) = disks[disk].join(id, params, kind, now) {
             self.books[disk].leave(id, Time::ZERO);
-            self.tell_one(disks, disk, now);
+            self.publish_delta_l_of(disks, disk, now);
             self.names.remove(&id);
-            return Err(Unjoined::NotTaken {
+            return Err(JoinRefusal::NotAccepted {
                 disk: disks[disk].name.clone(),
                 reason: reason.to_string(),
             });
@@ -120,32 +120,32 @@ impl Admission {
     /// Reserves (slice, period) for a best-effort client on all disks.
     ///
     /// # Errors
-    /// Why a disk cannot carry it, or does not take it; nothing is reserved then.
+    /// A disk cannot carry it, or does not accept it; then nothing is reserved.
     pub(crate) fn reserve_server(
         &mut self,
         disks: &[DiskCore],
         name: &str,
         params: TaskParams,
         now: Time,
-    ) -> Result<(u64, Arc<[TaskId]>), Unreserved> {
+    ) -> Result<(u64, Arc<[TaskId]>), ReservationFailure> {
         self.prune(now);
         let mut tasks = Vec::with_capacity(disks.len());
         for disk in 0..disks.len() {
             let in_pieces = params.in_pieces(disks[disk].piece_max());
             match self.join_now(disks, disk, name, in_pieces, TaskKind::Server, now) {
                 Ok(id) => tasks.push(id),
-                Err(why) => {
+                Err(reason) => {
                     let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
-                    self.tell_delta_l(disks, now);
-                    let books = match why {
-                        Unjoined::NoRoom(_) => {
+                    self.publish_delta_l(disks, now);
+                    let books = match reason {
+                        JoinRefusal::NoRoom(_) => {
                             let pieces = disks.iter().map(DiskCore::piece_max);
                             self.books.iter().cloned().zip(pieces).collect()
                         }
-                        Unjoined::NotTaken { .. } => Vec::new(),
+                        JoinRefusal::NotAccepted { .. } => Vec::new(),
                     };
-                    return Err(Unreserved {
-                        why,
+                    return Err(ReservationFailure {
+                        reason,
                         params,
                         free_from,
                         books,
@@ -161,22 +161,22 @@ impl Admission {
             tasks: Arc::clone(&tasks),
         };
         self.servers.insert(key, server);
-        self.tell_delta_l(disks, now);
+        self.publish_delta_l(disks, now);
         Ok((key, tasks))
     }
 
-    /// A best-effort client's reservation ends. Returns from when on all of it is free, which the
-    /// dispatchers are to be told then.
+    /// Ends a best-effort client's reservation. Returns the time from which all of it is free; delta-L has to
+    /// be published again then.
     pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) -> Time {
         let Some(server) = self.servers.remove(&key) else {
             return now;
         };
         let free_from = self.leave_all(disks, &server.tasks, Self::ended);
-        self.tell_delta_l(disks, now);
+        self.publish_delta_l(disks, now);
         free_from.max(now)
     }
 
-    /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
+    /// Removes tasks, the first on disk 0 and so on. Returns the time from which all their shares are free.
     fn leave_all(
         &mut self,
         disks: &[DiskCore],

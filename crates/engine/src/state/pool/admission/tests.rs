@@ -1,4 +1,4 @@
-//! What the dispatchers are told of delta-L as tasks are planned, join, change and leave, in virtual time.
+//! Delta-L as published to dispatchers while tasks are planned, join, change and leave, in virtual time.
 
 mod closing;
 mod failing;
@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use sched::admission::Admission as Set;
 use sched::delta_l::{DeltaL, delta_l, delta_l_published};
 
-use super::told::Told;
+use super::delta_l::DeltaLUpdate;
 use super::*;
 use testkit::cases;
 
@@ -18,17 +18,17 @@ use testkit::cases;
 const BLOCK: Bytes = Bytes(1_200_000);
 const PERIODS_MS: [u64; 6] = [100, 150, 200, 300, 400, 600];
 
-/// One disk, and what holds a share of it from when until when.
-struct Life {
+/// One disk and the tasks that hold a share of it, each with its span.
+struct BookModel {
     rng: StdRng,
     admission: Admission,
     policy: Policy,
     now: Time,
     tasks: Vec<(StreamTask, Span)>,
-    told: Option<Told>,
+    published: Option<DeltaLUpdate>,
 }
 
-impl Life {
+impl BookModel {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let policy = *Policy::ALL.choose(&mut rng).unwrap();
@@ -38,7 +38,7 @@ impl Life {
             rng,
             now: Time(1_000_000_000),
             tasks: Vec::new(),
-            told: None,
+            published: None,
         }
     }
 
@@ -46,7 +46,7 @@ impl Life {
         self.now + Nanos::from_millis(self.rng.random_range(1..2_000))
     }
 
-    /// From now on or later, with or without an end.
+    /// A span that starts at the current time or later, with or without an end.
     fn span(&mut self) -> Span {
         let mut span = Span::since(self.now);
         if self.rng.random() {
@@ -67,24 +67,24 @@ impl Life {
             gap: 1,
         };
         let period = PERIODS_MS.choose(&mut self.rng).unwrap();
-        let ask = Ask {
+        let request = StreamRequest {
             name: "some",
             needs: &[need],
             block: BLOCK,
             rate: BytesPerSecond(BLOCK.0 * 1_000 / period),
             span,
         };
-        if let Ok(admitted) = self.admission.try_admit(ask) {
+        if let Ok(admitted) = self.admission.try_admit(request) {
             let task = admitted[0];
             assert_eq!(task.params.period(), Nanos::from_millis(*period));
             self.tasks.push((task, span));
         }
     }
 
-    /// A task leaves; the instant from which its share is free.
+    /// Removes a task; returns the time from which its share is free.
     fn leave(&mut self, at: usize) -> Time {
         let (task, span) = self.tasks[at];
-        // One that has not begun has used nothing.
+        // A task that has not begun has used nothing.
         let free_from = if span.from > self.now {
             self.now
         } else {
@@ -113,7 +113,7 @@ impl Life {
                 self.leave(one);
             }
             4 if !self.tasks.is_empty() => {
-                // Another rate, from when on the old one's share is free.
+                // A change of rate: the new task begins when the old one's share is free.
                 let span = self.tasks[one].1;
                 let from = self.leave(one).max(span.from);
                 if from < span.until {
@@ -121,11 +121,14 @@ impl Life {
                 }
             }
             5 => {
-                // Its dispatcher does not take it.
+                // A stream that its dispatcher refuses.
                 let before = self.tasks.len();
                 self.admit(Span::since(self.now));
                 if let Some((task, _)) = self.tasks.get(before).copied() {
-                    self.told = self.admission.news(0, self.now).or(self.told);
+                    self.published = self
+                        .admission
+                        .delta_l_update(0, self.now)
+                        .or(self.published);
                     self.admission.forget(&[task]);
                     self.tasks.truncate(before);
                 }
@@ -134,7 +137,7 @@ impl Life {
         }
     }
 
-    /// The set at an instant.
+    /// The tasks that hold a share at `at`.
     fn at(&self, at: Time) -> Set {
         let mut set = Set::new();
         for (task, span) in &self.tasks {
@@ -145,7 +148,7 @@ impl Life {
         set
     }
 
-    /// The smallest value of all sets to come, looked for at every instant at which one begins or ends.
+    /// The smallest value over all future task sets, evaluated at every time at which a task begins or ends.
     fn least(&self, value: fn(&Set) -> DeltaL) -> Nanos {
         let bounds = self
             .tasks
@@ -159,25 +162,40 @@ impl Life {
             .unwrap_or(Nanos::MAX)
     }
 
-    /// What was told is never more than the least to come, and just that when it is told.
-    fn told_right(&self, told: Nanos, least: Nanos, is_news: bool) -> Result<(), TestCaseError> {
-        prop_assert!(told <= least, "{told} > {least} at {:?}", self.now);
+    /// The published value never exceeds the future minimum, and equals it when it is published.
+    fn check_published(
+        &self,
+        published: Nanos,
+        least: Nanos,
+        is_news: bool,
+    ) -> Result<(), TestCaseError> {
+        prop_assert!(
+            published <= least,
+            "{published} > {least} at {:?}",
+            self.now
+        );
         if is_news {
-            prop_assert_eq!(told, least, "no less than need be");
+            prop_assert_eq!(published, least, "no less than need be");
         }
         Ok(())
     }
 
     fn check(&mut self) -> Result<(), TestCaseError> {
-        let news = self.admission.news(0, self.now);
-        self.told = news.or(self.told);
-        let Told {
+        let delta_l_update = self.admission.delta_l_update(0, self.now);
+        self.published = delta_l_update.or(self.published);
+        let DeltaLUpdate {
             corrected,
             published,
-        } = self.told.expect("told of an empty book at the latest");
-        self.told_right(corrected, self.least(delta_l), news.is_some())?;
+        } = self
+            .published
+            .expect("published at the latest for an empty book");
+        self.check_published(corrected, self.least(delta_l), delta_l_update.is_some())?;
         if self.policy == Policy::DeltaLPublished {
-            self.told_right(published, self.least(delta_l_published), news.is_some())?;
+            self.check_published(
+                published,
+                self.least(delta_l_published),
+                delta_l_update.is_some(),
+            )?;
         } else {
             prop_assert_eq!(published, corrected);
         }
@@ -188,15 +206,15 @@ impl Life {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever happens: from when a dispatcher is told until it is told again, what it was told is at most
-    /// delta-L of the set at every instant.
+    /// Under any sequence of changes, a published value is at most delta-L of every task set until the next
+    /// one is published.
     #[test]
-    fn a_dispatcher_is_never_told_of_more_than_delta_l_until_it_is_told_again(seed: u64) {
-        let mut life = Life::new(seed);
-        life.check()?;
+    fn published_delta_l_never_exceeds_the_future_minimum(seed: u64) {
+        let mut model = BookModel::new(seed);
+        model.check()?;
         for _ in 0..60 {
-            life.act();
-            life.check()?;
+            model.act();
+            model.check()?;
         }
     }
 }

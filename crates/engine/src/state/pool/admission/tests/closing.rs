@@ -1,4 +1,4 @@
-//! Reservations that are asked for just before a pool or a stream is closed, and come to the lock just after.
+//! A reservation that waits for the admission lock while the pool or its stream is closed is refused.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,25 +12,25 @@ use crate::stream::Refusal;
 use crate::test_rig::disks::{stream_spec, volume_on_two};
 use testkit::until;
 
-/// Whether a thread of this process sleeps.
+/// True if a thread of this process sleeps.
 fn sleeps(thread: rustix::thread::Pid) -> bool {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     let stat = std::fs::read_to_string(path).unwrap();
-    // Behind the name comes the state.
+    // The state follows the name, which is in parentheses.
     let (_, after) = stat.rsplit_once(") ").unwrap();
     after.starts_with('S')
 }
 
-/// What a call comes to if `meanwhile` happens while it waits for the admission lock.
+/// The result of a call if `meanwhile` runs while the call waits for the admission lock.
 fn overtaken<T: Send>(pool: &Pool, call: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> T {
     std::thread::scope(|scope| {
         let held = pool.core.admission.lock();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let caller = scope.spawn(move || {
-            tell.send(rustix::thread::gettid()).unwrap();
+            sender.send(rustix::thread::gettid()).unwrap();
             call()
         });
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         until("it waits for the lock", || sleeps(thread));
         meanwhile();
         drop(held);
@@ -45,7 +45,7 @@ fn assert_closed<T: std::fmt::Debug>(result: &Result<T, Refusal>) {
     );
 }
 
-/// As the beginning of [`Pool::close`].
+/// The first step of [`Pool::close`].
 fn begin_close(pool: &Arc<Pool>) {
     assert!(pool.core.io.begin_close());
 }

@@ -1,4 +1,4 @@
-//! Reservations that fail after the books have admitted them: nothing of them is left, in the books or at the
+//! Reservations that fail after the books have admitted them leave nothing behind, in the books or at the
 //! dispatchers.
 
 use std::fmt::Debug;
@@ -13,13 +13,13 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use crate::clock;
 use crate::disk::Durability;
 use crate::pool::{Floor, Pool, PoolError};
-use crate::state::pool::admission::servers::Unjoined;
+use crate::state::pool::admission::servers::JoinRefusal;
 use crate::stream::Refusal;
 use crate::test_rig::disks::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 use crate::volume_io::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest};
 use testkit::until;
 
-/// Two disks that have promised nobody anything.
+/// A pool of two disks without reservations.
 pub(super) fn rig() -> (Rig, Arc<Pool>) {
     rig_of(Durability::WriteThrough)
 }
@@ -32,13 +32,13 @@ fn rig_of(durability: Durability) -> (Rig, Arc<Pool>) {
     (rig, pool)
 }
 
-/// Delta-L as a disk's dispatcher has been told, and how many tasks it has.
+/// Delta-L and number of tasks at a disk's dispatcher.
 fn known(pool: &Pool, disk: usize) -> (Nanos, usize) {
     let report = pool.core.io.disks[disk].handle.report().unwrap();
     (report.scheduler.delta_l, report.scheduler.tasks.len())
 }
 
-/// The keeper, when it has come to it, has the dispatchers told of all that is free.
+/// Waits until the keeper has had delta-L published after the release of shares.
 fn wait_until(pool: &Pool, disk: usize, wanted: (Nanos, usize)) {
     until("the dispatcher knows of it", || known(pool, disk) == wanted);
 }
@@ -52,7 +52,7 @@ pub(super) fn is_bare(pool: &Pool) {
     assert!(admission.streams.is_empty() && admission.servers.is_empty());
 }
 
-/// Refused for what the disks were doing just then, and not for want of room.
+/// Asserts a refusal because of the disks' state at that moment, not for lack of capacity.
 pub(super) fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) {
     assert!(
         matches!(result, Err(Refusal::Invalid { what, .. }) if *what == part),
@@ -61,7 +61,7 @@ pub(super) fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) 
 }
 
 #[test]
-fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+fn stream_refused_by_one_disk_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let volume = volume_on_two(&pool, "v");
     let before = known(&pool, 0);
@@ -73,7 +73,7 @@ fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
 }
 
 #[test]
-fn a_stream_whose_change_one_disk_does_not_take_is_closed_and_leaves_nothing() {
+fn stream_whose_change_is_refused_by_one_disk_is_closed_and_leaves_nothing() {
     let (_rig, pool) = rig();
     let volume = volume_on_two(&pool, "v");
     let before = known(&pool, 0);
@@ -124,7 +124,7 @@ fn a_stream_whose_change_fails_holds_what_it_had_to_its_last_deadline() {
 }
 
 #[test]
-fn what_is_refused_before_the_books_are_asked_reserves_nothing() {
+fn refusal_before_admission_reserves_nothing() {
     let (rig, pool) = rig_of(Durability::Host);
     let volume = volume_on_two(&pool, "v");
     let before = [known(&pool, 0), known(&pool, 1)];
@@ -173,13 +173,13 @@ fn disk_time_that_one_disk_cannot_carry_is_left_with_the_others() {
         let spec = stream_spec(&volume, Op::Write, rate * MIB, MIB);
         pool.reserve(spec).unwrap()
     };
-    // 1 MiB takes 2.3 ms of the second disk, every 8 ms; 15 in 20 fit on the first one only. In a longer period they
-    // fit, although the stream cannot wait for 15 ms: they are served in pieces.
+    // 1 MiB takes 2.3 ms of the second disk, every 8 ms; 15 ms in 20 ms fit on the first one only. In a longer
+    // period they fit, although the stream cannot wait for 15 ms, because they are served in pieces.
     let stream = reserve(125);
     let period = refused().expect("a piece fits between two blocks");
     drop(share(&pool, period).unwrap());
     stream.close();
-    // Every 2.5 ms: there is no room for a piece in between.
+    // Every 2.5 ms: a piece does not fit in between.
     let stream = reserve(400);
     assert_eq!(refused(), None);
     stream.close();
@@ -205,7 +205,7 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
     assert!(
         refused
             .to_string()
-            .ends_with(&format!("as much every {period} would fit"))
+            .ends_with(&format!("such a slice every {period} would fit"))
     );
     let less = share(&pool, period - Nanos::from_micros(1)).unwrap_err();
     let Refusal::Share {
@@ -219,10 +219,10 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
     drop(stream);
 }
 
-/// Whoever asked waits for the search, and nobody else: it needs neither the lock nor the books as they
-/// have become, and is not made for one who only has the disks carry it or not.
+/// The search for a fitting period needs neither the lock nor the current books, and is not made for
+/// callers that only test whether the disks can carry a task.
 #[test]
-fn what_would_fit_is_searched_in_what_was_promised_then() {
+fn fitting_period_is_searched_in_the_books_of_the_refusal() {
     let (_rig, pool) = rig();
     let before = known(&pool, 1);
     let volume = volume_on(&pool, "v", 1, 4 * MIB);
@@ -245,7 +245,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
         panic!("it was admitted");
     };
     let floor = admission.join_now(disks, 1, "floor", params, TaskKind::Floor, clock::now());
-    let Err(Unjoined::NoRoom(untold)) = floor else {
+    let Err(JoinRefusal::NoRoom(untold)) = floor else {
         panic!("{floor:?}");
     };
     assert_eq!(
@@ -268,7 +268,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
 }
 
 #[test]
-fn disk_time_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+fn disk_time_refused_by_one_disk_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let before = known(&pool, 0);
     pool.core.io.disks[1].stop();

@@ -1,4 +1,4 @@
-//! What happened to a stream's blocks.
+//! Statistics of a stream's blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,12 +11,12 @@ use sched::units::Nanos;
 use crate::completion::{Completion, IoError};
 use crate::state::request::{IoFailure, Timeliness};
 
-/// How many of the latest blocks are remembered with their times.
+/// Number of the latest blocks whose completion times are kept.
 const RECENT_BLOCKS: usize = 64;
 
-/// What happened to a stream's blocks. Counted on the disks' threads, without a lock.
+/// Statistics of a stream's blocks. Updated on the disks' threads, without a lock.
 #[derive(Default)]
-pub(crate) struct Evidence {
+pub(crate) struct StreamStats {
     pub(crate) in_flight: AtomicU64,
     pub(crate) leaving: AtomicBool,
     pub(crate) blocks: AtomicU64,
@@ -27,13 +27,13 @@ pub(crate) struct Evidence {
     pub(crate) early: AtomicU64,
     pub(crate) overruns: AtomicU64,
     pub(crate) errors: AtomicU64,
-    /// Of a recording, from its beginning.
+    /// Durable bytes of a recording, from its beginning.
     pub(crate) durable_bytes: AtomicU64,
     recent: Recent,
     pub(crate) failed: Mutex<Option<String>>,
 }
 
-/// The times of the latest blocks, in a ring.
+/// Completion times of the latest blocks, in a ring.
 struct Recent([AtomicU64; RECENT_BLOCKS]);
 
 impl Default for Recent {
@@ -42,7 +42,7 @@ impl Default for Recent {
     }
 }
 
-impl Evidence {
+impl StreamStats {
     /// A disk has answered one request of a block.
     pub(crate) fn answered(&self, completion: &Completion) {
         let timing = &completion.timing;
@@ -60,7 +60,7 @@ impl Evidence {
 
     pub(crate) fn finished(&self, timeliness: Option<&Timeliness>, failure: Option<&IoFailure>) {
         if let Some(failure) = failure {
-            // On a disk's thread only after a failure.
+            // A disk's thread takes this lock only after a failure.
             self.failed
                 .lock()
                 .get_or_insert_with(|| failure.to_string());
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_block_that_only_the_host_made_late_is_counted_beside_the_misses() {
-        let evidence = Evidence::default();
+        let stats = StreamStats::default();
         for (late, late_net) in [(0, 0), (5, 0), (9, 2)] {
             let timeliness = Timeliness {
                 deadline: Time(100),
@@ -108,11 +108,11 @@ mod tests {
                 late: Nanos(late),
                 late_net: Nanos(late_net),
             };
-            evidence.finished(Some(&timeliness), None);
+            stats.finished(Some(&timeliness), None);
         }
-        let counted = [&evidence.misses, &evidence.misses_gross].map(|count| count.load(Relaxed));
+        let counted = [&stats.misses, &stats.misses_gross].map(|count| count.load(Relaxed));
         assert_eq!(counted, [1, 2]);
-        let worst = [&evidence.late_net_max, &evidence.late_max].map(|late| late.load(Relaxed));
+        let worst = [&stats.late_net_max, &stats.late_max].map(|late| late.load(Relaxed));
         assert_eq!(worst, [2, 9]);
     }
 }
