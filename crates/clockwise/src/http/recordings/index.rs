@@ -1,4 +1,4 @@
-//! What the index of a recording says.
+//! The index of a recording.
 
 use std::ops::Range;
 
@@ -14,28 +14,28 @@ use super::{Answer, PathPart, QueryPart, Shared, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
-/// Sections of the index that are read for one answer, each about 64 blocks.
+/// The most sections of the index that are read for one answer. A section covers 64 blocks.
 const SECTIONS_MAX: usize = 256;
 
-/// Blocks whose packets' entries are read for one answer.
+/// The most blocks whose packet entries are read for one answer.
 const FRAMES_BLOCKS_MAX: u64 = 1_024;
 
-/// Of which times of a recording, in nanoseconds of it.
+/// A range of times, in nanoseconds from the beginning of the recording.
 #[derive(Deserialize, IntoParams, Clone, Copy, Debug, Default)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct IndexTimes {
-    /// From which on blocks and key frames are listed; from the beginning when only `to_ns` is there.
+    /// List blocks and key frames from this time on; from the beginning if only `to_ns` is given.
     from_ns: Option<u64>,
-    /// Before which they begin; to the end when only `from_ns` is there.
+    /// List those that begin before this time; to the end if only `from_ns` is given.
     to_ns: Option<u64>,
-    /// Whether all frames of these times are listed, for which the ends of their blocks are read.
+    /// List all frames of the range as well. The server reads their blocks' packet entries for that.
     #[serde(default)]
     frames: bool,
 }
 
 impl RecordingIndex {
-    fn told(&mut self, window: Window) {
+    fn set_window(&mut self, window: Window) {
         let blocks = window.records.into_iter().map(|(block, of)| IndexBlock {
             block,
             begins_ns: of.media_ns,
@@ -59,21 +59,21 @@ impl RecordingIndex {
     }
 }
 
-/// The blocks of a recording in which what is to be played in a time begins.
+/// The blocks of a recording in which the frames of a time range begin.
 fn blocks_in(
     archive: &Archive,
     client: &Client,
     recording: &Recording,
     times: &Range<u64>,
 ) -> Result<Range<u64>, OpenError> {
-    // And one before and one behind these: frames are not sent in the order in which they are shown.
+    // Includes one block before and one after, because frames are not sent in the order of presentation.
     let from = archive.block_at(client, recording, times.start)?;
     let to = archive.block_at(client, recording, times.end - 1)?;
     Ok(from.saturating_sub(1).max(recording.first)..recording.end.min(to + 2))
 }
 
-/// What the index of a recording says: when each group of 64 blocks begins, and of a time the blocks and key frames, or all
-/// frames.
+/// The index of a recording: the begin time of each group of 64 blocks, and for a time range its blocks and
+/// key frames, or all frames.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/index",
     params(("name" = String, Path), ("number" = u64, Path), IndexTimes),
     responses((status = 200, body = RecordingIndex), (status = 400, body = Problem),
@@ -92,7 +92,8 @@ pub(super) async fn outline(
         let extent = archive
             .extent(&client, &recording)
             .map_err(OpenError::from)?;
-        // Where the last blocks are damaged that is all that is known.
+        // If the last blocks are damaged, the last group's begin time is the best known lower bound of the
+        // end.
         let last_ns = groups.last().map_or(0, |last| last.begins_ns);
         let ends_ns = extent.end.max(last_ns);
         let mut index = RecordingIndex {
@@ -117,7 +118,7 @@ pub(super) async fn outline(
         };
         if times.from_ns.or(times.to_ns).is_some() {
             let range = times.from_ns.unwrap_or(0)..times.to_ns.unwrap_or(u64::MAX);
-            // Behind its end there is nothing, not even what was shown last.
+            // After the end nothing is listed, not even the last group.
             let within = match range.start > ends_ns {
                 true => &[],
                 false => groups_in(&groups, &range),
@@ -126,15 +127,15 @@ pub(super) async fn outline(
                 return Err(Problem::new(
                     StatusCode::UNPROCESSABLE_ENTITY,
                     format!(
-                        "from {} ns to {} ns are {} groups of blocks; one answer has up to {SECTIONS_MAX} of them, and at least some time",
+                        "the range from {} ns to {} ns covers {} groups of blocks; one answer has at most {SECTIONS_MAX}, and the range must not be empty",
                         range.start, range.end, within.len()
                     ),
-                    "ask for a shorter time; without one the index names all groups and when they begin",
+                    "ask for a shorter, non-empty range; without a range the index lists all groups and when they begin",
                 )
                 .at("the query"));
             }
             let window = archive.window(&client, &recording, within, &range);
-            index.told(window.map_err(OpenError::from)?);
+            index.set_window(window.map_err(OpenError::from)?);
             if times.frames {
                 let nothing = within.is_empty();
                 let serials = match nothing {
@@ -144,20 +145,20 @@ pub(super) async fn outline(
                 let (from, to) = (range.start, range.end);
                 let is_too_long = |what: String| {
                     let status = StatusCode::UNPROCESSABLE_ENTITY;
-                    let said = format!("from {from} ns to {to} ns are {what}");
-                    Problem::new(status, said, "ask for a shorter time").at("the query")
+                    let what = format!("the range from {from} ns to {to} ns has {what}");
+                    Problem::new(status, what, "ask for a shorter range").at("the query")
                 };
                 let blocks = serials.end - serials.start;
                 if blocks > FRAMES_BLOCKS_MAX {
                     return Err(is_too_long(format!(
-                        "{blocks} blocks; one answer has the frames of up to {FRAMES_BLOCKS_MAX}"
+                        "{blocks} blocks; one answer has the frames of at most {FRAMES_BLOCKS_MAX}"
                     )));
                 }
                 let found = archive.frames(&client, &recording, serials, &range);
                 let found = found.map_err(OpenError::from)?;
                 if found.are_too_many {
                     return Err(is_too_long(format!(
-                        "more than {FRAMES_MAX} frames, which is as many as one answer has"
+                        "more than {FRAMES_MAX} frames, the most of one answer"
                     )));
                 }
                 index.track = index.track.or(Some(found.track.into())).filter(|_| !nothing);
@@ -167,8 +168,8 @@ pub(super) async fn outline(
         } else if times.frames {
             return Err(Problem::new(
                 StatusCode::BAD_REQUEST,
-                "frames are listed of a time",
-                "give `from_ns`, `to_ns` or both as well",
+                "frames are listed only for a time range",
+                "add `from_ns`, `to_ns` or both",
             )
             .at("the query"));
         }
