@@ -31,7 +31,7 @@ use crate::wire::{MISSING_BLOCKS, Problem};
 /// Help for an answer that cannot be parsed.
 const VERSION_HELP: &str = "the server and this command may be of different versions, or another program listens at that socket";
 
-/// How long a starting server may take until it listens, which it does as soon as it has its disks and its
+/// The maximum time until a starting server listens, which it does as soon as it has its disks and its
 /// memory.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -47,7 +47,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the probe. Nothing is there, so the server answers without its pool or its disks.
 const PROBE_PATH: &str = "/v1";
 
-/// How long a server of another protocol may take to send its first bytes.
+/// The maximum time for a server of another protocol to send its first bytes.
 const PROTOCOL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client of the control API. Clones share what is known of the server.

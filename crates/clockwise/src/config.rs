@@ -152,7 +152,7 @@ pub struct Config {
     pub data: PathBuf,
     /// The permissions of all socket files.
     pub permissions: u32,
-    /// How volumes are exported as block devices.
+    /// The export of volumes as block devices.
     pub exports: ExportsConfig,
     /// The RTSP service, if it is enabled.
     pub rtsp: Option<MediaConfig>,
@@ -166,7 +166,7 @@ pub struct Config {
     pub extent: Option<Bytes>,
     /// Total memory for buffers.
     pub memory: Bytes,
-    /// How to open the pool.
+    /// Options to open the pool.
     pub open: OpenOptions,
     /// The pool's disks, in order.
     pub disks: Vec<DiskConfig>,

@@ -24,7 +24,7 @@ use crate::config::{Config, DiskConfig, DiskKind};
 use crate::failure::{Failure, FailureDraft, host_help};
 use crate::quantity::Size;
 
-/// How to treat files of the configuration that do not exist.
+/// The treatment of files of the configuration that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absent {
     /// They are created, with the size in the configuration.
@@ -307,7 +307,7 @@ fn open_one(
     })
 }
 
-/// How long a disk may stay busy after its last user has ended.
+/// The maximum time that a disk stays busy after its last user has ended.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens a disk, and retries for [`RELEASE_TIMEOUT`] while it is busy. After a process has ended, the kernel

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::text::printable;
 
-/// How a failure is rendered for people.
+/// The style of a failure's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
     /// With the colours of a terminal.
@@ -100,7 +100,7 @@ impl Place {
 pub struct Failure {
     /// The class, which decides the exit status.
     pub kind: FailureKind,
-    /// What is wrong, in a sentence.
+    /// The error, in a sentence.
     pub what: String,
     /// The place in a file, for an error in a file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ impl Failure {
     /// An error in this program itself: exit status 1.
     #[must_use]
     pub fn bug(what: impl Into<String>) -> Self {
-        Self::failed(what).help("this is an error of Clockwise; please report it with the log")
+        Self::failed(what).help("this is a bug in Clockwise; please report it with the log")
     }
 
     /// Replaces the remedy by a better one.

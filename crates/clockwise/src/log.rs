@@ -25,7 +25,7 @@ use crate::failure::{Failure, host_failure};
 /// The most lines that wait to be written.
 const QUEUE_MAX: usize = 4_096;
 
-/// How long the program waits at its end for the last lines to be written.
+/// The maximum time that the program waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of lost lines that the log has not reported yet.

@@ -17,7 +17,7 @@ use crate::failure::{Failure, io_failure};
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// How long another server may take to accept a connection when this one tests if it is alive.
+/// The maximum time for another server to accept a connection that tests if it is alive.
 const ACCEPTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The path of a socket, whose file is removed when this is dropped.

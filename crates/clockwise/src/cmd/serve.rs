@@ -13,7 +13,8 @@ use crate::panics::{self, Panics};
 use crate::print::Output;
 use crate::server::Server;
 
-/// How long the server may take to end after a panic. The thread that panicked never releases its resources.
+/// The maximum time for the server to end after a panic. The thread that panicked never releases its
+/// resources.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options of `clockwise serve`.

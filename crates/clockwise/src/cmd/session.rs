@@ -56,11 +56,11 @@ pub(super) fn run(
     match command {
         SessionCommand::List => {
             let sessions: Vec<RtspSessionView> = block_on(client.get("/v1/sessions"))?;
-            output.result(&sessions, || all(&sessions))?;
+            output.result(&sessions, || sessions_text(&sessions))?;
         }
         SessionCommand::Show { number } => {
             let session: RtspSessionView = block_on(client.get(&path(number)))?;
-            output.result(&session, || one(&session))?;
+            output.result(&session, || session_text(&session))?;
         }
         SessionCommand::Set {
             number,
@@ -74,11 +74,11 @@ pub(super) fn run(
                 buffers: *buffers,
             };
             let session: RtspSessionView = block_on(client.patch(&path(number), &ask))?;
-            output.result(&session, || one(&session))?;
+            output.result(&session, || session_text(&session))?;
         }
         SessionCommand::End { number } => {
             let last: RtspSessionView = block_on(client.delete(&path(number)))?;
-            output.result(&last, || one(&last))?;
+            output.result(&last, || session_text(&last))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -100,7 +100,7 @@ fn buffers(of: &RtspSessionView) -> String {
     }
 }
 
-fn all(sessions: &[RtspSessionView]) -> String {
+fn sessions_text(sessions: &[RtspSessionView]) -> String {
     if sessions.is_empty() {
         return "there are no RTSP sessions\n".to_owned();
     }
@@ -133,7 +133,7 @@ fn all(sessions: &[RtspSessionView]) -> String {
     table(head, &[0, 4, 6, 7, 8, 9], sessions.iter().map(row)) + "\n"
 }
 
-fn one(of: &RtspSessionView) -> String {
+fn session_text(of: &RtspSessionView) -> String {
     let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
     let lost = match of.does {
         Does::Plays => format!("{} blocks missing", of.counts.lost),

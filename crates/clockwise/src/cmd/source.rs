@@ -89,19 +89,19 @@ pub(super) fn run(
                 certificates,
             };
             let source: SourceView = block_on(client.post("/v1/sources", &ask))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
         SourceCommand::List => {
             let sources: Vec<SourceView> = block_on(client.get("/v1/sources"))?;
-            output.result(&sources, || all(&sources))?;
+            output.result(&sources, || sources_text(&sources))?;
         }
         SourceCommand::Show { name } => {
             let source: SourceView = block_on(client.get(&path(name)?))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
         SourceCommand::Remove { name } => {
             let source: SourceView = block_on(client.delete(&path(name)?))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -133,7 +133,7 @@ fn recording(of: &SourceView) -> String {
         .map_or("none yet".to_owned(), |number| number.to_string())
 }
 
-fn all(sources: &[SourceView]) -> String {
+fn sources_text(sources: &[SourceView]) -> String {
     if sources.is_empty() {
         return "there are no sources\n".to_owned();
     }
@@ -150,7 +150,7 @@ fn all(sources: &[SourceView]) -> String {
     table(head, &[2], sources.iter().map(row)) + "\n"
 }
 
-fn one(of: &SourceView) -> String {
+fn source_text(of: &SourceView) -> String {
     let rate = of.rate_bytes_per_second.map(BytesPerSecond);
     let pairs = [
         ("source", printable(&of.name).into_owned()),

@@ -16,7 +16,7 @@ use crate::print::{
     Output, latency, missed, percent, picture, short, slack, span, table, warning_lines,
 };
 use crate::quantity::{Rate, Size, parse_time};
-use crate::wire::view::{MetadataView, StatusView};
+use crate::wire::view::{DiskView, MetadataView, StatusView};
 
 /// Options of `clockwise status`.
 #[derive(clap::Args, Debug)]
@@ -96,7 +96,32 @@ pub fn render(status: &StatusView) -> String {
     let names = status.disks.iter().map(|disk| disk.name.as_str());
     text += &warning_lines(&status.warnings, names);
     text += &frozen(&status.metadata);
-    for disk in &status.disks {
+    text += &disk_states(&status.disks);
+    for volume in &status.volumes {
+        if let Some(reason) = &volume.poisoned {
+            let _ = writeln!(
+                text,
+                "NO MORE WRITES to volume {}: {reason}",
+                shown(&volume.name)
+            );
+        }
+    }
+    for wait in &status.waits {
+        let _ = writeln!(
+            text,
+            "WAITS flush of volume {} waits for disk {} (stalled for {})",
+            shown(&wait.volume),
+            wait.disk,
+            span(wait.stalled_ns)
+        );
+    }
+    text
+}
+
+/// The lines about disks that ended streams still hold, that have failed or stalled, or whose requests failed.
+fn disk_states(disks: &[DiskView]) -> String {
+    let mut text = String::new();
+    for disk in disks {
         if disk.leaving_ns > 0 {
             let _ = writeln!(
                 text,
@@ -126,24 +151,6 @@ pub fn render(status: &StatusView) -> String {
                 disk.last_error.as_deref().unwrap_or("unknown")
             );
         }
-    }
-    for volume in &status.volumes {
-        if let Some(reason) = &volume.poisoned {
-            let _ = writeln!(
-                text,
-                "NO MORE WRITES to volume {}: {reason}",
-                shown(&volume.name)
-            );
-        }
-    }
-    for wait in &status.waits {
-        let _ = writeln!(
-            text,
-            "WAITS flush of volume {} waits for disk {} (stalled for {})",
-            shown(&wait.volume),
-            wait.disk,
-            span(wait.stalled_ns)
-        );
     }
     text
 }

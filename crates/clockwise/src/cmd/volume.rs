@@ -18,7 +18,7 @@ use crate::wire::ask::{
 };
 use crate::wire::view::{PlaceView, PoolView, VolumeView};
 
-/// How often the progress of a move is asked for.
+/// The time between two requests for the progress of a move.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Where extents are placed.
@@ -192,17 +192,7 @@ pub(super) fn run(
         }
         VolumeCommand::Move {
             name, stop: true, ..
-        } => {
-            let at: MoveProgress = block_on(client.delete(&format!("{}/move", path(name)?)))?;
-            output.result(&at, || {
-                let MoveProgress { done, total } = at;
-                format!(
-                    "the move of volume {} is stopping: {done} of {total} extents have been moved\n",
-                    shown(name)
-                )
-            })?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        } => return stop_move(client, name, output),
         VolumeCommand::Move {
             name, placement, ..
         } => move_extents(client, name, placement.ask(client)?, output)?,
@@ -235,6 +225,18 @@ fn places(client: &ApiClient, volume: &str) -> Result<Vec<PlaceView>, Failure> {
 
 fn resize(client: &ApiClient, name: &str, ask: &ResizeVolume) -> Result<VolumeView, Failure> {
     block_on(client.patch(&path(name)?, ask))
+}
+
+fn stop_move(client: &ApiClient, name: &str, output: &Output) -> Result<ExitCode, Failure> {
+    let at: MoveProgress = block_on(client.delete(&format!("{}/move", path(name)?)))?;
+    output.result(&at, || {
+        let MoveProgress { done, total } = at;
+        format!(
+            "the move of volume {} is stopping: {done} of {total} extents have been moved\n",
+            shown(name)
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn move_extents(

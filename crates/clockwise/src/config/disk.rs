@@ -74,8 +74,8 @@ pub struct DiskConfig {
     pub profile_is_shipped: bool,
     /// The most outstanding requests, if the configuration sets it.
     pub outstanding: Option<u32>,
-    /// How its writes become durable, if the configuration sets it. A disk that does not work that way is an
-    /// error.
+    /// The method by which its writes become durable, if the configuration sets it. A disk that does not
+    /// support it is an error.
     pub durability: Option<Durability>,
     /// The mechanical model of an emulated drive.
     pub plant: Option<PlantSpec>,

@@ -16,7 +16,7 @@ use super::{Object, malformed};
 use crate::quantity::Size;
 use crate::wire::Problem;
 
-/// How long the body of a request may take to arrive.
+/// The maximum time for the body of a request to arrive.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bodies up to this many bytes need no permit of [`LONG_BODIES`].

@@ -203,7 +203,7 @@ async fn delete(
     .await
 }
 
-/// How much of the recordings in a volume is kept.
+/// Shows how much of the recordings in a volume is kept.
 #[utoipa::path(get, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
         (status = 409, body = Problem)))]

@@ -1,12 +1,13 @@
 //! Streams: reserve, report, change, end.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::clock;
-use engine::pool::Pool;
+use engine::pool::{Pool, Volume};
 use engine::stream::{Refusal, Span, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -141,6 +142,29 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, NAME_HELP).at("name"));
     }
     let volume = pool.open_volume_for(&ask.volume, "a stream")?;
+    let rate = BytesPerSecond(ask.rate_bytes_per_second);
+    let range = range(ask, &volume)?;
+    let block = ask.block_bytes.map_or_else(
+        || pool.proposed_block(&volume, &range, rate, PROPOSAL_MEMORY),
+        Bytes,
+    );
+    Ok(StreamSpec {
+        name: ask.name.clone().unwrap_or_else(|| ask.volume.clone()),
+        range: Some(range),
+        rate,
+        block,
+        op: match ask.op {
+            StreamOp::Record => Op::Write,
+            StreamOp::Play => Op::Read,
+        },
+        span: span(ask)?,
+        wraps: ask.wraps,
+        volume,
+    })
+}
+
+/// The range of the volume that a stream is for.
+fn range(ask: &ReserveStream, volume: &Volume) -> Result<Range<u64>, Problem> {
     let size = volume.size().get();
     let past_end = || {
         Problem::new(
@@ -162,28 +186,11 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
     if ask.offset_bytes >= end || end > size {
         return Err(past_end());
     }
-    let rate = BytesPerSecond(ask.rate_bytes_per_second);
-    let range = ask.offset_bytes..end;
-    let block = ask.block_bytes.map_or_else(
-        || pool.proposed_block(&volume, &range, rate, PROPOSAL_MEMORY),
-        Bytes,
-    );
-    Ok(StreamSpec {
-        name: ask.name.clone().unwrap_or_else(|| ask.volume.clone()),
-        range: Some(range),
-        rate,
-        block,
-        op: match ask.op {
-            StreamOp::Record => Op::Write,
-            StreamOp::Play => Op::Read,
-        },
-        span: span(ask)?,
-        wraps: ask.wraps,
-        volume,
-    })
+    Ok(ask.offset_bytes..end)
 }
 
-/// How far ahead a stream may be planned: a hundred years, far less than 64 bits of nanoseconds.
+/// The latest begin or end of a planned stream: a hundred years from now, far less than 64 bits of
+/// nanoseconds.
 const PLANNED_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
 
 /// The time span of the reservation; `None` from now until it is ended.

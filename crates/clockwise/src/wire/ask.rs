@@ -125,8 +125,8 @@ pub struct ReserveStream {
     /// When it ends, in milliseconds from now; if absent, it runs until it is ended.
     #[serde(default)]
     pub ends_in_ms: Option<u64>,
-    /// How long the reservation waits for its data connection, in milliseconds from its begin (default
-    /// 10,000, at most 3,600,000).
+    /// The time for which the reservation waits for its data connection, in milliseconds from its begin
+    /// (default 10,000, at most 3,600,000).
     #[serde(default)]
     pub connect_within_ms: Option<u64>,
 }

@@ -24,7 +24,7 @@ pub(crate) const NAME_HELP: &str =
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong, in a sentence.
+    /// The error, in a sentence.
     pub what: String,
     /// The part of the request, or the object that it names.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]

@@ -79,7 +79,7 @@ pub struct RecordingCheck {
     pub report: CheckReport,
 }
 
-/// How much of the recordings in a volume is kept, and how far the volume grows for that.
+/// The retention of a volume: limits on its recordings, and on its growth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RetentionView {
     /// Recordings older than this are dropped; if absent, age does not matter.

@@ -32,7 +32,7 @@ pub struct SourceView {
     pub bytes: u64,
     /// Packets that were lost, judged by gaps in the sequence numbers.
     pub lost: u64,
-    /// How often that recording continued after the connection to the camera was lost.
+    /// Number of times that the recording continued after the connection to the camera was lost.
     pub gaps: u64,
     /// The duration of these gaps. A gap that has not ended is not counted.
     pub gap_ns: u64,

@@ -73,11 +73,11 @@ pub struct PaceView {
     pub late_max_ns: u64,
     /// The worst lateness of a block, net of the host's own.
     pub late_net_max_ns: u64,
-    /// How often a stream had no block: a player whose next block was not read yet, or a recorder whose block
-    /// was not filled in time.
+    /// Number of times that the stream had no block in time: the next block to play was not read yet, or the
+    /// block to record was not filled yet.
     #[serde(default)]
     pub underruns: u64,
-    /// How often the client, not the disks, was late.
+    /// Number of times that the client, not the disks, was late.
     pub waited_for_peer: u64,
     /// Bytes from the beginning of a recording that survive a power cut or the end of the server.
     #[serde(default)]

@@ -90,7 +90,7 @@ view! {
         profile: String,
         /// True if that profile was measured; otherwise it is a conservative estimate.
         profile_is_measured: bool,
-        /// How writes become durable: `write-through`, `fua` or `host`.
+        /// The method by which writes become durable: `write-through`, `fua` or `host`.
         durability: String,
         /// The most outstanding requests.
         outstanding: u32,
@@ -137,7 +137,7 @@ view! {
         /// The largest such ratio of a request, net of the host's own lateness. Above 1 it is an overrun, and
         /// the profile would have to be wider by that factor.
         actual_over_predicted_max: f64,
-        /// How often the host was late.
+        /// Number of times that the host was late.
         host_late_count: u64,
         /// The worst lateness of the host.
         host_late_max_ns: u64,
@@ -161,12 +161,12 @@ view! {
         last_error: Option<String>,
         /// The time for which it has not answered, once it counts as stalled; 0 otherwise.
         stalled_ns: u64,
-        /// How often it has stalled.
+        /// Number of stalls.
         stalls: u64,
-        /// How often it has answered again after a stall.
+        /// Number of stalls after which it has answered again.
         #[serde(default)]
         comebacks: u64,
-        /// How often it was given up after a long stall.
+        /// Number of times that it was given up after a long stall.
         #[serde(default)]
         given_ups: u64,
         /// Why it has failed, or why nothing on it can be made durable.
@@ -186,9 +186,9 @@ view! {
         /// True if it resumes by itself when the disk accepts that write; false if the server has to be
         /// restarted.
         goes_on: bool,
-        /// How often it was frozen.
+        /// Number of times that it was frozen.
         freezes: u64,
-        /// How often it has resumed.
+        /// Number of times that it has resumed.
         resumes: u64,
     }
 }
@@ -246,12 +246,12 @@ view! {
     }
 }
 
-/// How many extents of a volume lie on a disk.
+/// The number of a volume's extents on a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExtentsOnDisk {
     /// The disk's name.
     pub disk: String,
-    /// How many extents.
+    /// Number of extents.
     pub extents: u64,
 }
 
@@ -267,7 +267,7 @@ view! {
     PlaceView from engine::pool::PlaceRun {
         /// Their begin in the volume.
         offset_bytes: u64,
-        /// How many there are.
+        /// Number of these extents.
         extents: u64,
         /// The disk's name.
         disk: String,
@@ -289,9 +289,9 @@ view! {
         size_bytes: u64,
         /// The written part of it, in whole chunks.
         written_bytes: u64,
-        /// How many extents it has.
+        /// Number of its extents.
         extents: u64,
-        /// How many users have it open.
+        /// Number of users that have it open.
         open_count: u64,
         /// Its users.
         users: Vec<String>,
@@ -346,9 +346,9 @@ view! {
         volume: String,
         /// The disk.
         disk: String,
-        /// How long it has been waiting.
+        /// The time for which it has been waiting.
         waits_ns: u64,
-        /// How long the disk has not answered.
+        /// The time for which the disk has not answered.
         stalled_ns: u64,
     }
 }
@@ -424,9 +424,9 @@ view! {
         name: String,
         /// Its scheduler.
         scheduler: String,
-        /// How long it has been open.
+        /// The time since it was opened.
         uptime_ns: u64,
-        /// How long ago the window for latencies began.
+        /// The time since the window for latencies began.
         window_ns: u64,
         /// Its extent size.
         extent_bytes: u64,
@@ -473,7 +473,7 @@ pub struct PoolView {
     pub name: String,
     /// Its scheduler.
     pub scheduler: String,
-    /// How long it has been open.
+    /// The time since it was opened.
     pub uptime_ns: u64,
     /// Its extent size.
     pub extent_bytes: u64,
@@ -485,9 +485,9 @@ pub struct PoolView {
     pub memory_bytes: u64,
     /// Its disks, by name.
     pub disks: Vec<String>,
-    /// How many volumes it has.
+    /// Number of its volumes.
     pub volumes: u64,
-    /// How many streams are open.
+    /// Number of open streams.
     pub streams: u64,
     /// Warnings.
     pub warnings: Vec<WarningView>,

@@ -189,8 +189,14 @@ fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
     // Seconds apart, so that whoever plays it waits in the middle of it.
     send(&mut client, 0..120, 2_000);
     until("a block is written", || blocks(&site) > 0);
-    site.run(&["recording", "delete", "cam", "1"])
-        .fails(1, &["recording 1 in volume", "goes on", "end it first"]);
+    site.run(&["recording", "delete", "cam", "1"]).fails(
+        1,
+        &[
+            "recording 1 in volume",
+            "goes on",
+            "end the recording first",
+        ],
+    );
     assert_eq!(
         call(&site, "DELETE", "/v1/volumes/cam/recordings/1", "").0,
         409
@@ -668,8 +674,13 @@ fn bytes_are_not_recorded_over_recordings() {
     site.run(&over).fails(1, &["holds recordings"]);
     // What is being recorded is not destroyed by force either.
     let forced = [&over[..], &["--force"]].concat();
-    site.run(&forced)
-        .fails(1, &["RTSP sessions record or play volume", "session list"]);
+    site.run(&forced).fails(
+        1,
+        &[
+            "RTSP sessions are recording or playing volume",
+            "session list",
+        ],
+    );
     drop(client);
     until("the recording is closed", || {
         recordings(&site)

@@ -203,7 +203,7 @@ fn a_file_that_cannot_be_read_is_wrong_input() {
     let file = tempfile::NamedTempFile::new().expect("a file for the test");
     std::fs::write(file.path(), [0xff, 0xfe, 0]).expect("it can be written");
     let binary = outcome(clockwise().arg("admit").arg(file.path()));
-    binary.fails(2, &["not a text file"]);
+    binary.fails(2, &["not a UTF-8 text file"]);
 }
 
 #[test]

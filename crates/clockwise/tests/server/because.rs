@@ -137,7 +137,7 @@ fn what_streams_that_have_ended_still_hold_is_told() {
     assert!(after["leaving_ns"].as_u64() <= Some(left), "{after}");
     for words in [
         "is still being given back by what has ended",
-        "or ask again in",
+        "or try again in",
     ] {
         assert!(said.contains(words), "no {words:?} in {said}");
     }

@@ -55,7 +55,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[memory]\ntotal = 64\n{disk}"),
             ":2:9",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!("[scheduler]\npolicy = \"fifo\"\n{disk}"),
@@ -70,7 +70,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[scheduler]\nfloor_slice = \"5ms\"\n{disk}"),
             ":1:1",
-            &["by halves"],
+            &["given incompletely"],
         ),
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\n{disk}"),
@@ -80,12 +80,12 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"3s\"\nperiod = \"2s\"\n{disk}"),
             ":2:10",
-            &["3.00 s in each 2.00 s", "shorter than the `period`"],
+            &["3.00 s in each 2.00 s", "not longer than the `period`"],
         ),
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = 20\nperiod = \"2s\"\n{disk}"),
             ":3:9",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!(
@@ -120,7 +120,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[http]\nallow_origin = [\"*\"]\n{disk}"),
             ":2:16",
-            &["not served", "`listen`"],
+            &["no effect", "`listen`"],
         ),
         (
             format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
@@ -142,12 +142,12 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[[rtsp.permit]]\nuser = \"a\"\nmay = []\n{disk}"),
             ":2:8",
-            &["nobody is asked", "`users`"],
+            &["no `users` file", "set `users`"],
         ),
         (
             format!("[rtsp]\nkey = \"k\"\ntls_listen = \"0\"\n{disk}"),
             ":3:14",
-            &["by halves", "`certificate`"],
+            &["configured incompletely", "`certificate`"],
         ),
         (
             format!("[rtsp]\nrate = \"0MB/s\"\n{disk}"),
@@ -157,7 +157,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[patience]\nstalled_after = 2\n{disk}"),
             ":2:17",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!("[patience]\nstalled_after = \"1ms\"\n{disk}"),
@@ -177,7 +177,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             "[server]\napi = \"a\"\n".to_owned(),
             ":1:1",
-            &["no disks are named", "[[disk]]"],
+            &["has no disks", "[[disk]]"],
         ),
         (
             "[[disk]]\npath = \"d\"\n".to_owned(),
@@ -207,7 +207,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("{disk}outstanding = 0\n"),
             ":4:15",
-            &["must be 1 to"],
+            &["must be from 1 to"],
         ),
         (
             format!("{disk}outstanding = 2\n"),
@@ -288,12 +288,12 @@ fn a_disk_that_is_not_there_or_no_disk_is_named() {
     rustix::fs::mkfifoat(rustix::fs::CWD, site.path("pipe"), rustix::fs::Mode::RWXU)
         .expect("a pipe");
     for (path, kind, words) in [
-        (".", "file", ["it is a folder, not a file", "name a file"]),
-        ("pipe", "file", ["it is a pipe, not a file", "name a file"]),
+        (".", "file", ["it is a folder, not a file", "give a file"]),
+        ("pipe", "file", ["it is a pipe, not a file", "give a file"]),
         (
             "/dev/null",
             "file",
-            ["it is a character device, not a file", "name a file"],
+            ["it is a character device, not a file", "give a file"],
         ),
         (
             ".",
@@ -494,8 +494,8 @@ fn sizes_and_rates_on_the_command_line_must_make_sense() {
     let volume = |size: &str| site.run(&["volume", "create", "v", &format!("--size={size}")]);
     volume("0").fails(2, &["zero"]);
     volume("-1GiB").fails(2, &["negative"]);
-    volume("64K").fails(2, &["not a unit", "KiB"]);
-    volume("99999999999999EiB").fails(2, &["not a unit"]);
+    volume("64K").fails(2, &["not a valid unit", "KiB"]);
+    volume("99999999999999EiB").fails(2, &["not a valid unit"]);
     volume("99999999999999PiB").fails(2, &["too large"]);
     volume("").fails(2, &["empty"]);
     let rate = |rate: &str| {

@@ -614,7 +614,7 @@ fn a_socket_that_cannot_be_is_told_with_what_to_do() {
     for (unix, words) in [
         (
             "x".repeat(120),
-            ["too many for the socket", "the most is 107"],
+            ["too long for the socket", "the maximum is 107"],
         ),
         (
             "api.sock".to_owned(),

@@ -103,7 +103,7 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     let site = Site::new(1);
     site.configure(&["disk-0".to_owned(), "nowhere/disk-1".to_owned()]);
     site.run(&["pool", "create"])
-        .fails(2, &["nowhere/disk-1", "cannot make it"]);
+        .fails(2, &["nowhere/disk-1", "cannot create it"]);
     assert!(!site.path("disk-0").exists());
     // What was there before stays.
     std::fs::write(site.path("disk-0"), "mine").expect("a file");
@@ -383,10 +383,10 @@ fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
     let text = text.replace("size = \"64MiB\"", "size = \"128MiB\"");
     std::fs::write(site.config(), text).expect("the configuration can be written");
     let told = [
-        "`extent` is 4 MiB in the configuration and does not count, as the pool was made with 1 MiB",
-        "`size` is 128 MiB in the configuration and does not count, as the file was made with 64 MiB",
-        "correct the configuration, or make the pool anew",
-        "take `size` out of the configuration; or take the file away and run `clockwise pool create --force`",
+        "`extent` is 4 MiB in the configuration and has no effect: the pool was created with 1 MiB",
+        "`size` is 128 MiB in the configuration and has no effect: the file was created with 64 MiB",
+        "correct the configuration, or create the pool again",
+        "remove `size` from the configuration; or remove the file and run `clockwise pool create --force`",
     ];
     let server = site.serve();
     let status = site.run(&["status"]).done().out;
@@ -406,6 +406,6 @@ fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
     let server = site.serve();
     assert_eq!(site.json(&["pool", "show"])["extent_bytes"], 4 << 20);
     let status = site.run(&["status"]).done().out;
-    assert!(!status.contains("does not count"), "{status}");
+    assert!(!status.contains("has no effect"), "{status}");
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -72,7 +72,7 @@ fn misses_including_host_lateness_follow_in_brackets_if_more() {
         misses_gross,
         ..StreamView::default()
     };
-    let said = |disk, stream| {
+    let text_of = |disk, stream| {
         render(&StatusView {
             disks: vec![disk],
             streams: vec![stream],
@@ -80,12 +80,12 @@ fn misses_including_host_lateness_follow_in_brackets_if_more() {
         })
     };
     let in_words = "misses are net of the host's own lateness; numbers in brackets include it\n";
-    let both = said(disk(0, 31), stream(2, 32));
+    let both = text_of(disk(0, 31), stream(2, 32));
     for part in [" 0 (31) ", " 2 (32) ", in_words] {
         assert!(both.contains(part), "{part:?} in\n{both}");
     }
-    assert!(said(disk(4, 4), stream(2, 32)).contains(in_words));
-    let neither = said(disk(4, 4), stream(2, 2));
+    assert!(text_of(disk(4, 4), stream(2, 32)).contains(in_words));
+    let neither = text_of(disk(4, 4), stream(2, 2));
     assert!(!neither.contains("(4)") && !neither.contains("(2)"));
     assert!(!neither.contains(in_words), "{neither}");
 }
@@ -109,7 +109,7 @@ fn share_of_ended_streams_is_shown() {
 }
 
 #[test]
-fn a_volume_that_takes_no_more_writes_is_named() {
+fn volume_that_takes_no_more_writes_is_named() {
     let status = serde_json::json!([{
         "name": "v\u{202e}", "size_bytes": 1, "written_bytes": 1, "extents": 1, "open_count": 0,
         "users": [], "poisoned": "disk sda: no answer", "extents_by_disk": [],

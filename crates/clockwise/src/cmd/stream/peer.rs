@@ -11,7 +11,7 @@ use super::target::Target;
 use crate::failure::{Failure, FailureKind, io_failure};
 use crate::wire::ask::StreamOp;
 
-/// How many of the source's bytes were moved.
+/// The extent to which the source's bytes were moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
     /// All up to its end or to the limit of the stream.

@@ -25,7 +25,7 @@ use crate::session::data;
 use crate::wire::ask::{ReserveStream, StreamOp};
 use crate::wire::streams::{Reserved, SessionState, SessionView};
 
-/// How often the report is asked for while a stream runs.
+/// The time between two requests for the report of a running stream.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Help for a stream that ended early.

@@ -95,7 +95,7 @@ fn list(app: &Shared, recording: &mut OpenRecording) -> Result<Listed, ExportErr
 }
 
 /// Opens a recording, lists its segments, and answers with what `make` makes of them.
-async fn of_segments(
+async fn with_segments(
     state: State<Shared>,
     PathPart((volume, number)): PathPart<(String, u64)>,
     make: impl FnOnce(&Shared, &mut OpenRecording, &Listed) -> Result<Response, Problem>
@@ -114,7 +114,7 @@ pub(super) async fn playlist(
     state: State<Shared>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    of_segments(state, path, |_, recording, listed| {
+    with_segments(state, path, |_, recording, listed| {
         let described = &recording.described;
         let begun = described.recording.begun_unix_ns;
         let text = media_playlist(listed, begun, described.is_recorded);
@@ -127,7 +127,7 @@ pub(super) async fn master(
     state: State<Shared>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    of_segments(state, path, |app, recording, listed| {
+    with_segments(state, path, |app, recording, listed| {
         let heads = app.media.parts.heads(&mut recording.source, listed)?;
         let of = &recording.described.recording;
         let bytes = (of.end - of.first).saturating_mul(recording.archive.header().block_bytes);
@@ -150,7 +150,7 @@ pub(super) async fn init(
     state: State<Shared>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    of_segments(state, path, |app, recording, listed| {
+    with_segments(state, path, |app, recording, listed| {
         let heads = app.media.parts.heads(&mut recording.source, listed)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))

@@ -140,7 +140,7 @@ mod tests {
     /// A request for more slots than one body has stays pending after that body has ended, and after a
     /// smaller request.
     #[test]
-    fn as_many_stalled_bodies_end_as_are_needed() {
+    fn only_needed_stalled_bodies_end() {
         runtime().block_on(async {
             let slots = Arc::new(Slots::new(4));
             let make = |count| {

@@ -9,7 +9,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 /// The text that means all origins.
 const ANY: &str = "*";
 
-/// How long a browser may cache the answer to a preflight request.
+/// The time for which a browser may cache the answer to a preflight request.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3_600);
 
 /// Response headers that scripts may read, besides those that they may always read.

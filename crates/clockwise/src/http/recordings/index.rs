@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use engine::volume_io::Client;
 use media::archive::archives::OpenError;
-use media::archive::{Archive, FRAMES_MAX, Recording, Window, groups_in};
+use media::archive::{Archive, FRAMES_MAX, Frames, Recording, Window, groups_in};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -57,6 +57,12 @@ impl RecordingIndex {
         self.keys_left_out = window.is_thinned;
         self.groups_missing = window.missing;
     }
+
+    fn set_frames(&mut self, found: Frames) {
+        self.track = self.track.or(Some(found.track.into()));
+        self.blocks_missing = found.missing;
+        self.frames = Some(found.frames.into_iter().map(IndexFrame::from).collect());
+    }
 }
 
 /// The blocks of a recording in which the frames of a time range begin.
@@ -70,6 +76,62 @@ fn blocks_in(
     let from = archive.block_at(client, recording, times.start)?;
     let to = archive.block_at(client, recording, times.end - 1)?;
     Ok(from.saturating_sub(1).max(recording.first)..recording.end.min(to + 2))
+}
+
+/// Checks that a range is not empty, and covers few enough groups of blocks for one answer.
+fn check_range(range: &Range<u64>, groups: usize) -> Result<(), Problem> {
+    if !range.is_empty() && groups <= SECTIONS_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "the range from {} ns to {} ns covers {groups} groups of blocks; one answer has at most {SECTIONS_MAX}, and the range must not be empty",
+        range.start, range.end
+    );
+    let help = "ask for a shorter, non-empty range; without a range the index lists all groups and when they begin";
+    Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at("the query"))
+}
+
+fn frames_without_range() -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "frames are listed only for a time range",
+        "add `from_ns`, `to_ns` or both",
+    )
+    .at("the query")
+}
+
+/// The frames of a time range, unless they are too many for one answer.
+fn frames_in(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    range: &Range<u64>,
+) -> Result<Frames, Problem> {
+    let too_many = |what: String| {
+        let (from, to) = (range.start, range.end);
+        let what = format!("the range from {from} ns to {to} ns has {what}");
+        Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            what,
+            "ask for a shorter range",
+        )
+        .at("the query")
+    };
+    let serials = blocks_in(archive, client, recording, range)?;
+    let blocks = serials.end - serials.start;
+    if blocks > FRAMES_BLOCKS_MAX {
+        return Err(too_many(format!(
+            "{blocks} blocks; one answer has the frames of at most {FRAMES_BLOCKS_MAX}"
+        )));
+    }
+    let found = archive.frames(client, recording, serials, range);
+    let found = found.map_err(OpenError::from)?;
+    match found.are_too_many {
+        true => Err(too_many(format!(
+            "more than {FRAMES_MAX} frames, the most of one answer"
+        ))),
+        false => Ok(found),
+    }
 }
 
 /// The index of a recording: the begin time of each group of 64 blocks, and for a time range its blocks and
@@ -116,62 +178,25 @@ pub(super) async fn outline(
             groups_missing: 0,
             blocks_missing: 0,
         };
-        if times.from_ns.or(times.to_ns).is_some() {
-            let range = times.from_ns.unwrap_or(0)..times.to_ns.unwrap_or(u64::MAX);
-            // After the end nothing is listed, not even the last group.
-            let within = match range.start > ends_ns {
-                true => &[],
-                false => groups_in(&groups, &range),
+        if times.from_ns.or(times.to_ns).is_none() {
+            return match times.frames {
+                true => Err(frames_without_range()),
+                false => Ok(index),
             };
-            if range.is_empty() || within.len() > SECTIONS_MAX {
-                return Err(Problem::new(
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    format!(
-                        "the range from {} ns to {} ns covers {} groups of blocks; one answer has at most {SECTIONS_MAX}, and the range must not be empty",
-                        range.start, range.end, within.len()
-                    ),
-                    "ask for a shorter, non-empty range; without a range the index lists all groups and when they begin",
-                )
-                .at("the query"));
-            }
-            let window = archive.window(&client, &recording, within, &range);
-            index.set_window(window.map_err(OpenError::from)?);
-            if times.frames {
-                let nothing = within.is_empty();
-                let serials = match nothing {
-                    true => 0..0,
-                    false => blocks_in(&archive, &client, &recording, &range)?,
-                };
-                let (from, to) = (range.start, range.end);
-                let is_too_long = |what: String| {
-                    let status = StatusCode::UNPROCESSABLE_ENTITY;
-                    let what = format!("the range from {from} ns to {to} ns has {what}");
-                    Problem::new(status, what, "ask for a shorter range").at("the query")
-                };
-                let blocks = serials.end - serials.start;
-                if blocks > FRAMES_BLOCKS_MAX {
-                    return Err(is_too_long(format!(
-                        "{blocks} blocks; one answer has the frames of at most {FRAMES_BLOCKS_MAX}"
-                    )));
-                }
-                let found = archive.frames(&client, &recording, serials, &range);
-                let found = found.map_err(OpenError::from)?;
-                if found.are_too_many {
-                    return Err(is_too_long(format!(
-                        "more than {FRAMES_MAX} frames, the most of one answer"
-                    )));
-                }
-                index.track = index.track.or(Some(found.track.into())).filter(|_| !nothing);
-                index.blocks_missing = found.missing;
-                index.frames = Some(found.frames.into_iter().map(IndexFrame::from).collect());
-            }
+        }
+        let range = times.from_ns.unwrap_or(0)..times.to_ns.unwrap_or(u64::MAX);
+        // After the end nothing is listed, not even the last group.
+        let within = match range.start > ends_ns {
+            true => &[],
+            false => groups_in(&groups, &range),
+        };
+        check_range(&range, within.len())?;
+        let window = archive.window(&client, &recording, within, &range);
+        index.set_window(window.map_err(OpenError::from)?);
+        if times.frames && within.is_empty() {
+            index.frames = Some(Vec::new());
         } else if times.frames {
-            return Err(Problem::new(
-                StatusCode::BAD_REQUEST,
-                "frames are listed only for a time range",
-                "add `from_ns`, `to_ns` or both",
-            )
-            .at("the query"));
+            index.set_frames(frames_in(&archive, &client, &recording, &range)?);
         }
         Ok(index)
     })
