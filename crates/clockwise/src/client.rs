@@ -1,8 +1,8 @@
-//! A client of the control API: HTTP/1.1 with JSON bodies over a unix socket.
+//! A client of the control API: HTTP/1.1 with JSON bodies over a Unix socket.
 //!
 //! One connection per call: calls are few and a connection to a Unix socket costs microseconds.
 //!
-//! A call waits for a server that is starting: until it listens ([`LISTEN_TIMEOUT`] at most), and then for as
+//! A call waits for a server that is starting: until it listens (for 3 s at most), and then for as
 //! long as it answers that its pool is being opened. If no server listens, the error says how to start one. A
 //! call may take as long as its work does, provided that the server still answers other requests; a server
 //! that was stopped or hangs is an error. Calls are never repeated once the server may have begun to execute

@@ -148,12 +148,12 @@ impl App {
 fn process_warnings() -> impl Iterator<Item = WarningView> {
     let lost = match log::lost() {
         0 => None,
-        lost => Some(format!("{lost} log lines could not be written")),
+        lost => Some(format!("log lines lost: {lost}")),
     };
     let survived = match panics::survived() {
         0 => None,
         count => Some(format!(
-            "{count} calls, connections or cameras ended in a panic; please report this with the log"
+            "calls, connections and cameras ended by a panic: {count}; please report this with the log"
         )),
     };
     let concerning_nothing = |what| WarningView {
@@ -163,7 +163,7 @@ fn process_warnings() -> impl Iterator<Item = WarningView> {
     lost.into_iter().chain(survived).map(concerning_nothing)
 }
 
-type Shared = Arc<App>;
+type SharedApp = Arc<App>;
 type Answer<T> = Result<Json<T>, Problem>;
 
 /// The most bytes of a body. Bodies consist of names, numbers, and the disks of a placement.
@@ -274,16 +274,16 @@ impl Drop for DisconnectGuard {
 
 /// Answers with the result of `work` as JSON.
 async fn answer<T: Send + 'static>(
-    app: Shared,
-    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+    app: SharedApp,
+    work: impl FnOnce(&SharedApp) -> Result<T, Problem> + Send + 'static,
 ) -> Answer<T> {
     run_blocking(app, work).await.map(Json)
 }
 
 /// Runs `work` on a thread that may block. A panic in it is answered with status 500.
 async fn run_blocking<T: Send + 'static>(
-    app: Shared,
-    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+    app: SharedApp,
+    work: impl FnOnce(&SharedApp) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let work = move || engine::panics::survive(|| work(&app));
     match tokio::task::spawn_blocking(work).await {
@@ -299,19 +299,19 @@ async fn run_blocking<T: Send + 'static>(
 
 /// A summary of the pool.
 #[utoipa::path(get, path = "/v1/pool", responses((status = 200, body = PoolView)))]
-async fn pool(state: State<Shared>) -> Answer<PoolView> {
+async fn pool(state: State<SharedApp>) -> Answer<PoolView> {
     answer(state.0, |app| Ok(PoolView::from(app.status()))).await
 }
 
 /// The whole status: what is promised and what happened.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
-async fn status(state: State<Shared>) -> Answer<StatusView> {
+async fn status(state: State<SharedApp>) -> Answer<StatusView> {
     answer(state.0, |app| Ok(app.status())).await
 }
 
 /// Starts a new window for best-effort latency and measured utilisation.
 #[utoipa::path(post, path = "/v1/window", responses((status = 200, body = StatusView)))]
-async fn window(state: State<Shared>) -> Answer<StatusView> {
+async fn window(state: State<SharedApp>) -> Answer<StatusView> {
     answer(state.0, |app| {
         app.pool.reset_window();
         Ok(app.status())
@@ -327,7 +327,7 @@ async fn window(state: State<Shared>) -> Answer<StatusView> {
 ))]
 struct Description;
 
-fn routes() -> OpenApiRouter<Shared> {
+fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(pool))
         .routes(routes!(status))
@@ -347,7 +347,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// The router of the whole API.
-pub fn router(app: Shared) -> Router {
+pub fn router(app: SharedApp) -> Router {
     let (router, description) = routes().split_for_parts();
     let description = Arc::new(errors::with_errors(description));
     let router = router.merge(files::routes()).route(
@@ -357,7 +357,7 @@ pub fn router(app: Shared) -> Router {
     with_fallbacks(router).with_state(app)
 }
 
-/// The router while the pool is being opened: it answers each call with [`Problem::opening`].
+/// The router while the pool is being opened: it answers each call with status 503.
 pub fn opening() -> Router {
     Router::new().fallback(|request: Request| async move {
         // A client that sends a long body reads the answer only after all of the body was taken.
@@ -374,7 +374,7 @@ pub fn opening() -> Router {
 }
 
 /// Adds the answers for unknown paths and methods.
-fn with_fallbacks(router: Router<Shared>) -> Router<Shared> {
+fn with_fallbacks(router: Router<SharedApp>) -> Router<SharedApp> {
     router
         .fallback(|request: Request| async move {
             Problem::new(

@@ -65,7 +65,7 @@ pub(crate) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         std::fs::create_dir_all(folder).map_err(|error| {
-            io_failure("make the folder", folder, &error)
+            io_failure("create the folder", folder, &error)
                 .help("create it, or set another path for the socket in the configuration")
         })?;
     }

@@ -47,7 +47,7 @@ pub enum RecordingCommand {
         /// The number of the recording.
         number: u64,
     },
-    /// Show the index of a recording: the begin of its groups of blocks, or the blocks and key frames of a
+    /// Show the index of a recording: the start of its groups of blocks, or the blocks and key frames of a
     /// time range.
     Index(IndexArgs),
     /// Delete recordings. A recording in progress cannot be deleted.
@@ -72,7 +72,7 @@ pub struct ExportArgs {
     /// The file, or `-` for standard output.
     #[arg(long)]
     to: PathBuf,
-    /// The begin, such as 1h or 90s: the export starts at the key frame before that time [default: the
+    /// The start, such as 1h or 90s: the export starts at the key frame before that time [default: the
     /// recording's beginning].
     #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
     from: Option<Nanos>,
@@ -133,7 +133,7 @@ pub struct KeepArgs {
 
 /// The result of an export.
 #[derive(Serialize)]
-struct Exported {
+struct ExportResult {
     to: String,
     bytes: u64,
 }
@@ -192,7 +192,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the end is after the begin.
+/// Checks that the end is after the start.
 fn check_order(
     from: Option<Nanos>,
     until: Option<Nanos>,
@@ -248,7 +248,7 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
     };
     let flushed = target.flush();
     flushed.map_err(|error| target.failure("standard output", &error))?;
-    let exported = Exported {
+    let exported = ExportResult {
         to: args.to.display().to_string(),
         bytes,
     };
@@ -266,7 +266,7 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
     }
     if missing_blocks > 0 {
         return Err(Failure::failed(format!(
-            "{} of the recording missing in {}: damaged or overwritten",
+            "{} of the recording could not be exported to {}: damaged or overwritten",
             counted(missing_blocks, "block"),
             printable(&exported.to)
         ))

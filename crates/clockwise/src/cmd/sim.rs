@@ -82,7 +82,7 @@ pub struct AdversaryArgs {
     #[arg(long, value_name = "TIME", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=10))]
     away: u64,
-    /// Make jobs sweeps of requests that take one unit each; the value is the time to reach the begin of a
+    /// Make jobs sweeps of requests that take one unit each; the value is the time to reach the start of a
     /// sweep. 0: jobs are requests.
     #[arg(long, value_name = "TIME", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=4))]
@@ -245,7 +245,7 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
         seed: args.seed,
     };
     fs::create_dir_all(&args.out)
-        .map_err(|error| io_failure("make the folder", &args.out, &error))?;
+        .map_err(|error| io_failure("create the folder", &args.out, &error))?;
     let threads = threads(args.threads);
     let runs = args.out.join("runs");
     let mut views = Vec::new();

@@ -26,7 +26,7 @@ use crate::wire::view::StreamView;
 
 /// Options of both directions.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Common {
+pub struct StreamOptions {
     /// The volume.
     #[arg(long)]
     volume: String,
@@ -36,7 +36,7 @@ pub struct Common {
     /// The size of a block, the unit of transfer, such as 256KiB [default: proposed by the pool].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     block: Option<Bytes>,
-    /// The begin of the stream's range in the volume [default: 0].
+    /// The start of the stream's range in the volume [default: 0].
     #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     offset: Option<Bytes>,
     /// The length of the range [default: to the end of the volume].
@@ -66,7 +66,7 @@ pub enum StreamCommand {
     Record {
         /// The reservation.
         #[command(flatten)]
-        common: Common,
+        options: StreamOptions,
         /// The file to read; `-` is standard input.
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
@@ -85,7 +85,7 @@ pub enum StreamCommand {
     Play {
         /// The reservation.
         #[command(flatten)]
-        common: Common,
+        options: StreamOptions,
         /// The file to write; `-` is standard output.
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
@@ -117,7 +117,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     match command {
         StreamCommand::Record {
-            common,
+            options,
             from,
             repeat,
             wrap,
@@ -126,16 +126,20 @@ pub(super) fn run(
             let peer = Peer::Source(Source::open(from, *repeat)?);
             let ask = ReserveStream {
                 force: *force,
-                ..ask(common, peer.op(), *wrap)
+                ..ask(options, peer.op(), *wrap)
             };
-            session(client, common, ask, peer, output)
+            session(client, options, ask, peer, output)
         }
-        StreamCommand::Play { common, to, repeat } => {
+        StreamCommand::Play {
+            options,
+            to,
+            repeat,
+        } => {
             let peer = Peer::Sink(Sink::open(to)?);
             session(
                 client,
-                common,
-                ask(common, peer.op(), *repeat),
+                options,
+                ask(options, peer.op(), *repeat),
                 peer,
                 output,
             )

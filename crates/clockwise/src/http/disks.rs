@@ -5,12 +5,12 @@ use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, PathPart, Shared, answer};
+use super::{Answer, PathPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::profile::ProfileView;
 use crate::wire::view::DiskView;
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show))
@@ -19,14 +19,14 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All disks.
 #[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Vec<DiskView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<DiskView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<DiskView>> {
     answer(state.0, |app| Ok(app.status().disks)).await
 }
 
 /// One disk, by its number in the pool's order.
 #[utoipa::path(get, path = "/v1/disks/{number}", params(("number" = usize, Path)),
     responses((status = 200, body = DiskView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
+async fn show(state: State<SharedApp>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
     answer(state.0, move |app| {
         let mut disks = app.status().disks;
         if number < disks.len() {
@@ -48,7 +48,10 @@ async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer
 /// uses the present profile until it ends, because its promises rest on it.
 #[utoipa::path(get, path = "/v1/disks/{number}/profile", params(("number" = usize, Path)),
     responses((status = 200, body = ProfileView), (status = 404, body = Problem)))]
-async fn profile(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<ProfileView> {
+async fn profile(
+    state: State<SharedApp>,
+    PathPart(number): PathPart<usize>,
+) -> Answer<ProfileView> {
     answer(state.0, move |app| {
         let learned = app.pool.learned_profile(number).ok_or_else(|| {
             Problem::new(

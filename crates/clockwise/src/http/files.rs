@@ -42,7 +42,7 @@ pub use origins::{OriginError, Origins};
 use slots::Slots;
 pub use visitors::asking;
 
-use super::{App, PathPart, QueryPart, Shared, run_blocking};
+use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
 use media::archive::Archive;
 use media::archive::archives::Described;
@@ -181,7 +181,7 @@ fn open(app: &App, volume: &str, number: u64) -> Result<OpenRecording, Problem> 
 }
 
 /// The routes that only read.
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/media/", get(page::all))
         .route("/media/{volume}/{number}/", get(page::one))
@@ -197,7 +197,7 @@ pub(super) fn routes() -> Router<Shared> {
 }
 
 /// The router for the TCP address, which has only these routes.
-pub fn router(app: Shared) -> Router {
+pub fn router(app: SharedApp) -> Router {
     super::with_fallbacks(routes())
         .route(
             "/",
@@ -221,7 +221,7 @@ fn plain(kind: &'static str, bytes: impl Into<Body>) -> Response {
 }
 
 async fn track(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number, track)): PathPart<(String, u64, String)>,
     QueryPart(times): QueryPart<TimeRange>,
 ) -> Result<Response, Problem> {

@@ -14,13 +14,13 @@ use sched::units::{Bytes, Nanos};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, App, Body, DisconnectGuard, PathPart, QueryPart, Shared, answer};
+use super::{Answer, App, Body, DisconnectGuard, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
 };
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show))
@@ -36,7 +36,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     responses((status = 200, body = RecordingDetail), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn show(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingDetail> {
     answer(state.0, move |app| {
@@ -96,7 +96,7 @@ async fn show(
     responses((status = 200, body = RecordingCheck), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 503, body = Problem)))]
 async fn examine(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingCheck> {
     let (_guard, is_connected) = DisconnectGuard::new();
@@ -122,7 +122,7 @@ async fn examine(
     responses((status = 200, body = Vec<RecordingView>), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn list(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<Vec<RecordingView>> {
     let (_guard, is_connected) = DisconnectGuard::new();
@@ -194,7 +194,7 @@ impl From<OpenError> for Problem {
     responses((status = 200, body = RecordingView), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn delete(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingView> {
     answer(state.0, move |app| {
@@ -208,7 +208,7 @@ async fn delete(
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn show_retention(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<RetentionView> {
     answer(state.0, move |app| {
@@ -261,7 +261,7 @@ fn check_growth(app: &App, name: &str, ask: &ChangeRetention) -> Result<(), Prob
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn change_retention(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<ChangeRetention>,
 ) -> Answer<RetentionView> {

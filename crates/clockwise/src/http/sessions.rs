@@ -8,11 +8,11 @@ use sched::units::{Bytes, BytesPerSecond};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, App, Body, PathPart, Shared, answer};
+use super::{Answer, App, Body, PathPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::sessions::{ChangeSession, RtspSessionView};
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show, change, end))
@@ -20,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All sessions with a reservation, the oldest first.
 #[utoipa::path(get, path = "/v1/sessions", responses((status = 200, body = Vec<RtspSessionView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<RtspSessionView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<RtspSessionView>> {
     answer(state.0, |app| {
         let all = app.archives.registry().all();
         Ok(all.iter().map(|of| RtspSessionView::from(&**of)).collect())
@@ -41,7 +41,7 @@ fn find(app: &App, number: u64) -> Result<std::sync::Arc<Session>, Problem> {
 /// One session.
 #[utoipa::path(get, path = "/v1/sessions/{number}", params(("number" = u64, Path)),
     responses((status = 200, body = RtspSessionView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
+async fn show(state: State<SharedApp>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
     answer(state.0, move |app| Ok((&*find(app, number)?).into())).await
 }
 
@@ -51,7 +51,7 @@ async fn show(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<R
     responses((status = 200, body = RtspSessionView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem), (status = 507, body = Problem)))]
 async fn change(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(number): PathPart<u64>,
     Body(ask): Body<ChangeSession>,
 ) -> Answer<RtspSessionView> {
@@ -74,7 +74,7 @@ async fn change(
 /// pulls from a source cannot be ended here, but with its source.
 #[utoipa::path(delete, path = "/v1/sessions/{number}", params(("number" = u64, Path)),
     responses((status = 200, body = RtspSessionView), (status = 404, body = Problem), (status = 409, body = Problem)))]
-async fn end(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
+async fn end(state: State<SharedApp>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
     answer(state.0, move |app| {
         let session = find(app, number)?;
         let about = session.about();

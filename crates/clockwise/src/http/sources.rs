@@ -11,11 +11,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use volume::name::flaw;
 
-use super::{Answer, Body, PathPart, Shared, answer};
+use super::{Answer, Body, PathPart, SharedApp, answer};
 use crate::wire::sources::{AddSource, SourceTransport, SourceView};
 use crate::wire::{NAME_HELP, Problem};
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, add))
         .routes(routes!(show, remove))
@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All sources, by name.
 #[utoipa::path(get, path = "/v1/sources", responses((status = 200, body = Vec<SourceView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<SourceView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<SourceView>> {
     answer(state.0, |app| {
         let sources = app.sources.list().into_iter();
         Ok(sources.map(SourceView::from).collect())
@@ -101,7 +101,7 @@ const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
     responses((status = 201, body = SourceView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn add(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<AddSource, CERTIFICATES_BYTES_MAX>,
 ) -> Result<(StatusCode, Json<SourceView>), Problem> {
     let added = answer(state.0, move |app| {
@@ -116,7 +116,7 @@ async fn add(
 /// One source.
 #[utoipa::path(get, path = "/v1/sources/{name}", params(("name" = String, Path)),
     responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+async fn show(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
     answer(state.0, move |app| {
         Ok(SourceView::from(app.sources.show(&name)?))
     })
@@ -126,7 +126,7 @@ async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<
 /// Ends and removes a source, and answers with its last state. Its recordings stay, and are durable then.
 #[utoipa::path(delete, path = "/v1/sources/{name}", params(("name" = String, Path)),
     responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
-async fn remove(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+async fn remove(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
     answer(state.0, move |app| {
         Ok(SourceView::from(app.sources.remove(&name)?))
     })

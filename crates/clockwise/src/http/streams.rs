@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 use volume::name::flaw;
 
 use super::losses::{self, Harm};
-use super::{Answer, Body, PathPart, QueryPart, Shared, answer};
+use super::{Answer, Body, PathPart, QueryPart, SharedApp, answer};
 use crate::session::{RESERVATION_WAIT, SessionKey};
 use crate::wire::ask::{ChangeRate, ReserveStream, StreamOp};
 use crate::wire::streams::{BlockView, Reserved, SessionView};
@@ -36,7 +36,7 @@ const CONNECT_WITHIN_MS_MAX: u64 = 3_600_000;
 /// The most blocks in one answer.
 const BLOCKS_PAGE_MAX: usize = 4096;
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, reserve))
         .routes(routes!(show, change, end))
@@ -53,7 +53,7 @@ struct StreamPath(
 
 /// All streams: reserved, planned, running, and ended ones whose report has not been deleted yet.
 #[utoipa::path(get, path = "/v1/streams", responses((status = 200, body = Vec<SessionView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<SessionView>> {
     answer(state.0, |app| {
         Ok(app
             .sessions
@@ -71,7 +71,7 @@ async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
     responses((status = 201, body = Reserved), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem), (status = 507, body = Problem)))]
 async fn reserve(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<ReserveStream>,
 ) -> Result<(StatusCode, Json<Reserved>), Problem> {
     let reserved = answer(state.0, move |app| {
@@ -129,7 +129,7 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
                 "a reservation waits at most {} for its data connection",
                 crate::quantity::Span(Nanos::from_millis(CONNECT_WITHIN_MS_MAX))
             ),
-            "give a shorter time, or a later begin with `starts_in_ms`: the wait is counted from the begin",
+            "give a shorter time, or a later start with `starts_in_ms`: the wait is counted from the start",
         )
         .at("connect_within_ms"));
     }
@@ -189,7 +189,7 @@ fn range(ask: &ReserveStream, volume: &Volume) -> Result<Range<u64>, Problem> {
     Ok(ask.offset_bytes..end)
 }
 
-/// The latest begin or end of a planned stream: a hundred years from now, far less than 64 bits of
+/// The latest start or end of a planned stream: a hundred years from now, far less than 64 bits of
 /// nanoseconds.
 const PLANNED_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
 
@@ -228,7 +228,7 @@ fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
 /// The report of one stream.
 #[utoipa::path(get, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+async fn show(state: State<SharedApp>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.get(&key)?.view())).await
 }
 
@@ -237,7 +237,7 @@ async fn show(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answ
     responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn change(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(key): PathPart<SessionKey>,
     Body(ask): Body<ChangeRate>,
 ) -> Answer<StreamView> {
@@ -254,7 +254,7 @@ async fn change(
 /// streams that ended by themselves.
 #[utoipa::path(delete, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn end(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+async fn end(state: State<SharedApp>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.delete(&key)?)).await
 }
 
@@ -271,7 +271,7 @@ struct BlocksQuery {
 #[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(StreamPath, BlocksQuery),
     responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
 async fn blocks(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(key): PathPart<SessionKey>,
     QueryPart(query): QueryPart<BlocksQuery>,
 ) -> Answer<Vec<BlockView>> {

@@ -1,4 +1,4 @@
-//! Volumes: make, show, resize, move, delete.
+//! Volumes: create, show, resize, move, delete.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::losses::{self, Harm};
-use super::{Answer, App, Body, PathPart, QueryPart, Shared, answer};
+use super::{Answer, App, Body, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::ask::{
     CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
@@ -46,7 +46,7 @@ impl Move {
     }
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
         .routes(routes!(show, resize, delete))
@@ -56,7 +56,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All volumes, by name.
 #[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<VolumeView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<VolumeView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<VolumeView>> {
     answer(state.0, |app| {
         let volumes = app.pool.volumes().into_iter();
         Ok(volumes.map(|info| with_move(app, info.into())).collect())
@@ -68,7 +68,7 @@ async fn list(state: State<Shared>) -> Answer<Vec<VolumeView>> {
 #[utoipa::path(post, path = "/v1/volumes", request_body = CreateVolume,
     responses((status = 201, body = VolumeView), (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn create(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<CreateVolume>,
 ) -> Result<(StatusCode, Json<VolumeView>), Problem> {
     let created = answer(state.0, move |app| {
@@ -86,7 +86,7 @@ async fn create(
 /// One volume.
 #[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = VolumeView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+async fn show(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
         Ok(with_move(app, app.pool.volume_info(&name)?.into()))
     })
@@ -99,7 +99,7 @@ pub(super) fn with_move(app: &App, volume: VolumeView) -> VolumeView {
     VolumeView { moving, ..volume }
 }
 
-/// Where a page of places begins.
+/// The start of a page of places.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct PlacesQuery {
@@ -112,7 +112,7 @@ struct PlacesQuery {
 #[utoipa::path(get, path = "/v1/volumes/{name}/places", params(("name" = String, Path), PlacesQuery),
     responses((status = 200, body = Vec<PlaceView>), (status = 404, body = Problem)))]
 async fn places(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     QueryPart(query): QueryPart<PlacesQuery>,
 ) -> Answer<Vec<PlaceView>> {
@@ -129,7 +129,7 @@ async fn places(
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn resize(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<ResizeVolume>,
 ) -> Answer<VolumeView> {
@@ -177,7 +177,7 @@ fn shrink(app: &App, name: &str, size: Bytes, is_forced: bool) -> Result<VolumeI
 /// needed.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem)))]
-async fn delete(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+async fn delete(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
         let last = app.pool.volume_info(&name)?;
         app.pool.delete_volume(&name)?;
@@ -202,7 +202,7 @@ fn no_move(name: &str) -> Problem {
 #[utoipa::path(get, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
     responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
 async fn move_progress(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<MoveProgress> {
     moves(&state)
@@ -229,7 +229,7 @@ impl Drop for MoveEntry<'_> {
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn move_extents(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<MoveVolume>,
 ) -> Answer<VolumeView> {
@@ -261,7 +261,10 @@ async fn move_extents(
 /// Stops a move after the present extent. Moved extents stay where they are.
 #[utoipa::path(delete, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
     responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
-async fn move_stop(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<MoveProgress> {
+async fn move_stop(
+    state: State<SharedApp>,
+    PathPart(name): PathPart<String>,
+) -> Answer<MoveProgress> {
     let moves = moves(&state);
     let one = moves.get(&name).ok_or_else(|| no_move(&name))?;
     one.stop();

@@ -100,7 +100,7 @@ impl Output {
         }
     }
 
-    /// Prints a text_file text file as it is, or as the member `name` of a JSON object.
+    /// Prints a whole text file as it is, or as the member `name` of a JSON object.
     ///
     /// # Errors
     /// As [`Output::bytes`].

@@ -107,7 +107,7 @@ pub struct ReserveStream {
     /// The size of a block; if absent, the pool proposes one.
     #[serde(default)]
     pub block_bytes: Option<u64>,
-    /// The begin of its range in the volume.
+    /// The start of its range in the volume.
     #[serde(default)]
     pub offset_bytes: u64,
     /// The length of its range; if absent, to the end of the volume.
@@ -125,7 +125,7 @@ pub struct ReserveStream {
     /// When it ends, in milliseconds from now; if absent, it runs until it is ended.
     #[serde(default)]
     pub ends_in_ms: Option<u64>,
-    /// The time for which the reservation waits for its data connection, in milliseconds from its begin
+    /// The time for which the reservation waits for its data connection, in milliseconds from its start
     /// (default 10,000, at most 3,600,000).
     #[serde(default)]
     pub connect_within_ms: Option<u64>,

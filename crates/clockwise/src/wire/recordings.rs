@@ -51,7 +51,7 @@ pub struct RecordingDetail {
     pub number: u64,
     /// When it began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// The begin of its remaining part, in nanoseconds from its beginning.
+    /// The start of its remaining part, in nanoseconds from its beginning.
     pub begins_ns: u64,
     /// The end of its remaining part, in nanoseconds from its beginning.
     pub ends_ns: u64,
@@ -151,7 +151,7 @@ impl From<RetentionLimits> for RetentionView {
 pub struct RecordingIndex {
     /// Its number in its volume, from 1.
     pub number: u64,
-    /// The begin of its remaining part, in nanoseconds from its beginning.
+    /// The start of its remaining part, in nanoseconds from its beginning.
     pub begins_ns: u64,
     /// The end of its remaining part, in nanoseconds from its beginning.
     pub ends_ns: u64,
@@ -182,7 +182,7 @@ pub struct IndexGroup {
     pub block: u64,
     /// Number of its blocks.
     pub blocks: u64,
-    /// Its begin, in nanoseconds from the beginning of the recording.
+    /// Its start, in nanoseconds from the beginning of the recording.
     pub begins_ns: u64,
 }
 

@@ -46,7 +46,7 @@ pub struct SessionView {
 pub enum SessionState {
     /// Reserved, and waiting for its data connection.
     Reserved,
-    /// It has its data connection, and waits for the begin of its time span.
+    /// It has its data connection, and waits for the start of its time span.
     Planned,
     /// It is moving data.
     Running,

@@ -94,7 +94,7 @@ view! {
         durability: String,
         /// The most outstanding requests.
         outstanding: u32,
-        /// The begin of each zone, in bytes, the outermost zone first.
+        /// The start of each zone, in bytes, the outermost zone first.
         zone_starts_bytes: Vec<u64>,
         /// The share of its time that is promised.
         utilization_promised: f64,
@@ -265,13 +265,13 @@ view! {
     /// A run of neighbouring extents of a volume that are also neighbours in one zone of a disk.
     #[derive(Eq)]
     PlaceView from engine::pool::PlaceRun {
-        /// Their begin in the volume.
+        /// Their start in the volume.
         offset_bytes: u64,
         /// Number of these extents.
         extents: u64,
         /// The disk's name.
         disk: String,
-        /// Their begin on the disk.
+        /// Their start on the disk.
         from_byte: u64,
         /// Their end on the disk.
         to_byte: u64,

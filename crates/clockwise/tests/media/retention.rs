@@ -590,8 +590,8 @@ fn limits_that_make_no_sense_change_nothing() {
     ]);
     for (more, words) in [
         (["--grow-to", "39MiB"], ["39 MiB is less", "volume shrink"]),
-        (["--grow-to", "1TiB"], ["--grow-to", "can have"]),
-        (["--free", "1TiB"], ["--free", "can have"]),
+        (["--grow-to", "1TiB"], ["--grow-to", "the pool has"]),
+        (["--free", "1TiB"], ["--free", "the pool has"]),
     ] {
         let keep = [&["recording", "keep", "cam", "--for", "1d"][..], &more].concat();
         site.run(&keep).fails(2, &words);
@@ -690,7 +690,7 @@ fn bytes_are_not_recorded_over_recordings() {
     plays(address, 1, 120);
     site.run(&["recording", "delete", "cam", "1"]).done();
     site.run(&over)
-        .fails(1, &["holds recordings (0 now)", "--force"]);
+        .fails(1, &["holds recordings (0 at present)", "--force"]);
     site.run(&["volume", "create", "bytes", "--size", "4MiB"])
         .done();
     let mut other = over;
@@ -721,7 +721,7 @@ fn what_is_recorded_is_neither_cut_off_nor_let_go_of_by_the_way() {
     let (status, problem) = call(&site, "PATCH", "/v1/volumes/cam", &ask);
     assert_eq!(status, 409, "{problem}");
     let what = problem["what"].as_str().unwrap_or_default();
-    assert!(what.contains("holds recordings (1 now)"), "{what}");
+    assert!(what.contains("holds recordings (1 at present)"), "{what}");
     // Five blocks of 64 KiB are kept, and the others would go.
     let lost = format!("{} KiB of what is recorded", (all - 5) * 64);
     let keep = |more: &[&str]| site.run(&[&["recording", "keep", "cam"], more].concat());

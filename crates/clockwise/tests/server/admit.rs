@@ -138,7 +138,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         (
             "[[task]]\nservice_us = 4\nservice_ms = 4\nperiod_us = 9\n",
             ":3:14",
-            "two of service time",
+            "two values for the service time",
         ),
         (
             "[[task]]\nservice_us = 0\nperiod_us = 9\n",

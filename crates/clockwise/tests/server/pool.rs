@@ -138,7 +138,7 @@ fn a_missing_disk_is_named_and_comes_back_with_everything() {
     let site = pool(2);
     std::fs::rename(site.path("disk-1"), site.path("elsewhere"))
         .expect("the disk can be taken out");
-    site.run(&["serve"]).fails(2, &["disk-1", "not there"]);
+    site.run(&["serve"]).fails(2, &["disk-1", "does not exist"]);
     // A configuration that does not name it at all.
     site.configure(&["disk-0".to_owned()]);
     site.run(&["serve"]).fails(1, &["incomplete"]);
@@ -399,7 +399,7 @@ fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
         }
     }
     // A file that is there has the size that it has.
-    let words = ["disk-0", "it is there with 64 MiB, and `size` says 128 MiB"];
+    let words = ["disk-0", "the file has 64 MiB, but `size` is 128 MiB"];
     site.run(&["pool", "create", "--force"]).fails(2, &words);
     std::fs::remove_file(site.path("disk-0")).expect("it is there");
     site.run(&["pool", "create"]).done();

@@ -189,7 +189,7 @@ fn who_records_is_told_how_much_there_is_when_the_server_is_gone() {
     let words = [
         "recording ended early: ",
         " block",
-        " had been recorded when it last answered",
+        " had been recorded at its last answer",
     ];
     outcome.fails(1, &words);
 }

@@ -19,7 +19,7 @@ use crate::print::{Output, table};
 const HELP: &str = "docs/reference/experiment.md describes the keys of an experiment";
 
 #[derive(Serialize, Debug)]
-struct View<'a> {
+struct ResultsView<'a> {
     hash: String,
     files: Vec<PathBuf>,
     traces: Vec<TraceView<'a>>,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> Result<ExitCode, Failure> 
         output.note(&trace_text(&TraceView::of(read)));
     }
     fs::create_dir_all(&args.out)
-        .map_err(|error| io_failure("make the folder", &args.out, &error))?;
+        .map_err(|error| io_failure("create the folder", &args.out, &error))?;
     let bar = output.progress(1, "runs");
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
@@ -70,7 +70,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> Result<ExitCode, Failure> 
     };
     let results = experiment.run(&sweep).map_err(failed)?;
     bar.finish_and_clear();
-    let view = View {
+    let view = ResultsView {
         hash: format!("{:016x}", results.hash()),
         files: write(&args.out, &results)?,
         traces: experiment.traces().iter().map(TraceView::of).collect(),
@@ -193,7 +193,7 @@ fn trace_text(trace: &TraceView<'_>) -> String {
     )
 }
 
-fn text(view: &View<'_>) -> String {
+fn text(view: &ResultsView<'_>) -> String {
     let rows = view.runs.iter().map(|run| {
         let of = run.measured;
         [

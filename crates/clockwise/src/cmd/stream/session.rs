@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use sched::units::{Bytes, Nanos};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Common;
+use super::StreamOptions;
 use super::blocks::BlockLog;
 use super::peer::{Moved, Peer};
 use super::report::report_text;
@@ -39,13 +39,13 @@ fn in_ms(time: Nanos) -> u64 {
 /// Reserves a stream, moves its bytes, and prints its report.
 pub(super) fn session(
     client: &ApiClient,
-    common: &Common,
+    options: &StreamOptions,
     ask: ReserveStream,
     peer: Peer,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     let is_to_stdout = peer.is_to_stdout();
-    let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
+    let log = options.blocks.as_deref().map(BlockLog::open).transpose()?;
     if let (Some(log), Some((file, option))) = (log.as_ref().and_then(BlockLog::file), peer.file())
         && is_one_file(log, file)
     {
@@ -74,20 +74,20 @@ pub(super) fn session(
 }
 
 /// The reservation that the command line describes.
-pub(super) fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
-    let rate = common.rate.get();
+pub(super) fn ask(options: &StreamOptions, op: StreamOp, wraps: bool) -> ReserveStream {
+    let rate = options.rate.get();
     ReserveStream {
-        name: common.name.clone(),
-        volume: common.volume.clone(),
+        name: options.name.clone(),
+        volume: options.volume.clone(),
         op,
         rate_bytes_per_second: rate,
-        block_bytes: common.block.map(Bytes::get),
-        offset_bytes: common.offset.map_or(0, Bytes::get),
-        length_bytes: common.length.map(Bytes::get),
-        limit_bytes: common.seconds.map(|seconds| rate.saturating_mul(seconds)),
+        block_bytes: options.block.map(Bytes::get),
+        offset_bytes: options.offset.map_or(0, Bytes::get),
+        length_bytes: options.length.map(Bytes::get),
+        limit_bytes: options.seconds.map(|seconds| rate.saturating_mul(seconds)),
         wraps,
-        starts_in_ms: common.starts_in.map(in_ms),
-        ends_in_ms: common.ends_in.map(in_ms),
+        starts_in_ms: options.starts_in.map(in_ms),
+        ends_in_ms: options.ends_in.map(in_ms),
         connect_within_ms: None,
         force: false,
     }

@@ -18,7 +18,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::DisconnectGuard;
 use super::{
-    GeneratedBody, OpenRecording, PathPart, QueryPart, Shared, TimeRange, open, plain, run_blocking,
+    GeneratedBody, OpenRecording, PathPart, QueryPart, SharedApp, TimeRange, open, plain,
+    run_blocking,
 };
 use crate::wire::Problem;
 
@@ -40,7 +41,7 @@ struct FilePlan {
 }
 
 impl FilePlan {
-    /// PlanCache the file of a time range. Stops with [`ExportError::Unwanted`] when `goes_on` returns false.
+    /// Plans the file of a time range. Stops with [`ExportError::Unwanted`] when `goes_on` returns false.
     fn new(
         source: &mut Source,
         times: &Range<u64>,
@@ -211,7 +212,7 @@ fn requested_range(
 }
 
 pub(super) async fn mp4(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
     QueryPart(times): QueryPart<TimeRange>,
     headers: HeaderMap,
@@ -233,7 +234,7 @@ pub(super) async fn mp4(
 }
 
 fn stream(
-    app: &Shared,
+    app: &SharedApp,
     permit: OwnedSemaphorePermit,
     recording: OpenRecording,
     times: Range<u64>,
@@ -244,7 +245,7 @@ fn stream(
 }
 
 fn parts(
-    app: &Shared,
+    app: &SharedApp,
     permit: OwnedSemaphorePermit,
     recording: OpenRecording,
     (times, headers): (&Range<u64>, &HeaderMap),

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::slots::{SendError, Slots};
-use super::{MISSING_BLOCKS_NAME, PIECES_AHEAD, STALL_TIMEOUT, Shared, pieces, plain};
+use super::{MISSING_BLOCKS_NAME, PIECES_AHEAD, STALL_TIMEOUT, SharedApp, pieces, plain};
 use crate::wire::MISSING_BLOCKS;
 
 /// Throttles lines about exports of damaged recordings, which clients may request as often as they like.
@@ -46,7 +46,7 @@ pub(super) struct GeneratedBody {
 impl GeneratedBody {
     /// Starts a thread that runs `make`.
     pub(super) fn start(
-        app: &Shared,
+        app: &SharedApp,
         permit: OwnedSemaphorePermit,
         mut source: Source,
         make: impl FnOnce(&mut Source, &mut Emit<'_>) -> Result<(), ExportError> + Send + 'static,

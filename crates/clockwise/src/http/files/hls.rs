@@ -15,7 +15,7 @@ use media::files::{ExportError, Listed, mp4};
 use tokio::runtime::Handle;
 
 use super::in_memory::MemoryBody;
-use super::{OpenRecording, PathPart, STALL_TIMEOUT, Shared, mib, open, plain, run_blocking};
+use super::{OpenRecording, PathPart, STALL_TIMEOUT, SharedApp, mib, open, plain, run_blocking};
 use crate::wire::Problem;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
@@ -86,7 +86,7 @@ fn media_playlist(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Str
 }
 
 /// The present segments of a recording.
-fn list(app: &Shared, recording: &mut OpenRecording) -> Result<Listed, ExportError> {
+fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<Listed, ExportError> {
     let described = &recording.described;
     let (ends_ns, is_over) = (described.ends_ns, !described.is_recorded);
     app.media
@@ -94,11 +94,11 @@ fn list(app: &Shared, recording: &mut OpenRecording) -> Result<Listed, ExportErr
         .list(&mut recording.source, ends_ns, is_over)
 }
 
-/// Opens a recording, lists its segments, and answers with what `make` makes of them.
+/// Opens a recording, lists its segments, and answers with the response of `make`.
 async fn with_segments(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
-    make: impl FnOnce(&Shared, &mut OpenRecording, &Listed) -> Result<Response, Problem>
+    make: impl FnOnce(&SharedApp, &mut OpenRecording, &Listed) -> Result<Response, Problem>
     + Send
     + 'static,
 ) -> Result<Response, Problem> {
@@ -111,7 +111,7 @@ async fn with_segments(
 }
 
 pub(super) async fn playlist(
-    state: State<Shared>,
+    state: State<SharedApp>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     with_segments(state, path, |_, recording, listed| {
@@ -124,7 +124,7 @@ pub(super) async fn playlist(
 }
 
 pub(super) async fn master(
-    state: State<Shared>,
+    state: State<SharedApp>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     with_segments(state, path, |app, recording, listed| {
@@ -147,7 +147,7 @@ pub(super) async fn master(
 }
 
 pub(super) async fn init(
-    state: State<Shared>,
+    state: State<SharedApp>,
     path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     with_segments(state, path, |app, recording, listed| {
@@ -159,7 +159,7 @@ pub(super) async fn init(
 }
 
 pub(super) async fn segment(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number, name)): PathPart<(String, u64, String)>,
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {

@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use super::super::DisconnectGuard;
 use super::visitors::ConnectionVisitor;
-use super::{PathPart, Shared, open, plain, run_blocking};
+use super::{PathPart, SharedApp, open, plain, run_blocking};
 use crate::wire::Problem;
 use crate::wire::recordings::RecordingView;
 
@@ -45,7 +45,7 @@ fn escaped(text: &str) -> String {
 }
 
 pub(super) async fn one(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
@@ -57,7 +57,7 @@ pub(super) async fn one(
 }
 
 pub(super) async fn all(
-    state: State<Shared>,
+    state: State<SharedApp>,
     visitor: Option<Extension<ConnectionVisitor>>,
 ) -> Result<Response, Problem> {
     let (_guard, is_connected) = DisconnectGuard::new();

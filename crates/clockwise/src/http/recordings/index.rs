@@ -10,7 +10,7 @@ use media::archive::{Archive, FRAMES_MAX, Frames, Recording, Window, groups_in};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, PathPart, QueryPart, Shared, answer};
+use super::{Answer, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
@@ -134,14 +134,14 @@ fn frames_in(
     }
 }
 
-/// The index of a recording: the begin time of each group of 64 blocks, and for a time range its blocks and
+/// The index of a recording: the start time of each group of 64 blocks, and for a time range its blocks and
 /// key frames, or all frames.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/index",
     params(("name" = String, Path), ("number" = u64, Path), IndexTimes),
     responses((status = 200, body = RecordingIndex), (status = 400, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn outline(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
     QueryPart(times): QueryPart<IndexTimes>,
 ) -> Answer<RecordingIndex> {
@@ -154,7 +154,7 @@ pub(super) async fn outline(
         let extent = archive
             .extent(&client, &recording)
             .map_err(OpenError::from)?;
-        // If the last blocks are damaged, the last group's begin time is the best known lower bound of the
+        // If the last blocks are damaged, the last group's start time is the best known lower bound of the
         // end.
         let last_ns = groups.last().map_or(0, |last| last.begins_ns);
         let ends_ns = extent.end.max(last_ns);
