@@ -104,7 +104,7 @@ fn share_of_ended_streams_is_shown() {
     };
     let text = render(&status);
     let of_ended: Vec<&str> = text.lines().filter(|line| line.contains("ENDED")).collect();
-    let wanted = "ENDED streams and exports still hold 12.5 % of sda, all of it is free in 2.50 s";
+    let wanted = "ENDED streams and exports still hold 12.5 % of sda; all of it is free in 2.50 s";
     assert_eq!(of_ended, [wanted], "{text}");
 }
 
