@@ -1,10 +1,12 @@
-//! A client of the control API: HTTP/1.1 with JSON bodies over a unix socket.
+//! A client of the control API: HTTP/1.1 with JSON bodies over a Unix socket.
 //!
-//! One connection per call: calls are few and a connection to a unix socket costs microseconds.
-//! A server that was started just before is waited for: until it listens, which it does soon, and for as long as it answers
-//! that its pool is being opened. One that is not there is an error that says how to start it. A call may take as long as its
-//! work does, as long as the server answers meanwhile: one that has been stopped or hangs is an error. Deliberately absent:
-//! calls that are repeated although something may have been done.
+//! One connection per call: calls are few and a connection to a Unix socket costs microseconds.
+//!
+//! A call waits for a server that is starting: until it listens (for 3 s at most), and then for as
+//! long as it answers that its pool is being opened. If no server listens, the error says how to start one. A
+//! call may take as long as its work does, provided that the server still answers other requests; a server
+//! that was stopped or hangs is an error. Calls are never repeated once the server may have begun to execute
+//! them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,12 +28,12 @@ use crate::failure::{Failure, FailureKind};
 use crate::socket;
 use crate::wire::{MISSING_BLOCKS, Problem};
 
-/// What to do about a server that is not understood.
-const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";
+/// Help for an answer that cannot be parsed.
+const VERSION_HELP: &str = "the server and this command may be of different versions, or another program listens at that socket";
 
-/// How long a server that was started just before may take until it listens, which it does as soon as it has
-/// its disks and its memory.
-const LISTENS_WITHIN: Duration = Duration::from_secs(3);
+/// The maximum time until a starting server listens, which it does as soon as it has its disks and its
+/// memory.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The first pause between two attempts. Each pause is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -39,68 +41,72 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// After so long without an answer the server is asked whether it answers at all, and has as long to say so.
-const ANSWERS_OTHERS_WITHIN: Duration = Duration::from_secs(10);
+/// After this time without an answer the server is probed, and the probe may take as long again.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The path that it is asked for then. Nothing is there, so the answer needs no look at the pool or a disk.
-const ANYTHING: &str = "/v1";
+/// The path of the probe. Nothing is there, so the server answers without its pool or its disks.
+const PROBE_PATH: &str = "/v1";
 
-/// How long something that is no control socket may take to say what it is.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// The maximum time for a server of another protocol to send its first bytes.
+const PROTOCOL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the server listens, and how to ask it something.
+/// A client of the control API. Clones share what is known of the server.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     socket: PathBuf,
-    /// There was a server: one that goes away is not waited for, and another may not know what it knew.
-    was_there: Arc<AtomicBool>,
-    patience: Duration,
+    /// True once a connection has succeeded. From then on a refused connection is an error: the server has
+    /// ended, and a new server has none of its state.
+    has_connected: Arc<AtomicBool>,
+    probe_after: Duration,
 }
 
-/// What was read that is no JSON.
+/// Result of a download.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Downloaded {
-    /// How long it is.
+pub struct Download {
+    /// Its length in bytes.
     pub bytes: u64,
-    /// So many blocks of the recording that it was made of are damaged or gone.
+    /// Blocks of the recording that are damaged or overwritten, and so missing in the download.
     pub missing_blocks: u64,
 }
 
-/// The answer to a call: a body, or the server's account of why not.
+/// The parsed body of the answer, or the failure that the server reports.
 type Answer<T> = Result<T, Failure>;
 
 impl ApiClient {
-    /// A client of the server behind `socket`. Nothing is connected yet.
+    /// A client of the server that listens at `socket`. It does not connect yet.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
-            was_there: Arc::default(),
-            patience: ANSWERS_OTHERS_WITHIN,
+            has_connected: Arc::default(),
+            probe_after: PROBE_TIMEOUT,
         }
     }
 
-    /// The same, which asks after so long whether a server answers at all, and waits as long for that.
+    /// Sets how long an answer may take before the server is probed, and how long the probe may take.
     #[must_use]
-    pub fn patient(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn patient(self, probe_after: Duration) -> Self {
+        Self {
+            probe_after,
+            ..self
+        }
     }
 
-    /// The socket.
+    /// The path of the control socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Reads a resource.
+    /// Reads a resource with GET.
     ///
     /// # Errors
-    /// When the server is not there or says no.
+    /// When the server cannot be reached, does not answer, or refuses the call.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
         self.call(Method::GET, path, &()).await
     }
 
-    /// Creates a resource, or starts something.
+    /// Creates a resource or starts an action with POST.
     ///
     /// # Errors
     /// As [`ApiClient::get`].
@@ -112,7 +118,7 @@ impl ApiClient {
         self.call(Method::POST, path, body).await
     }
 
-    /// Changes a resource.
+    /// Changes a resource with PATCH.
     ///
     /// # Errors
     /// As [`ApiClient::get`].
@@ -124,7 +130,7 @@ impl ApiClient {
         self.call(Method::PATCH, path, body).await
     }
 
-    /// Removes a resource.
+    /// Removes a resource with DELETE.
     ///
     /// # Errors
     /// As [`ApiClient::get`].
@@ -148,51 +154,50 @@ impl ApiClient {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| {
                 Failure::failed(format!(
-                    "the server's answer to {path} is not what was expected: {error}"
+                    "cannot parse the server's answer to {path}: {error}"
                 ))
-                .help(STRANGER)
+                .help(VERSION_HELP)
             });
         }
         Err(refused(status, &body))
     }
 
-    /// Waits for as long as the server says that its pool is being opened. For commands that handle signals from then on:
+    /// Waits until the server has opened its pool. For commands that handle signals themselves from then on:
     /// until then, Ctrl-C ends them.
     ///
     /// # Errors
     /// As [`ApiClient::get`].
     pub async fn opened(&self) -> Answer<()> {
-        let answered = self.exchange(Method::GET, ANYTHING, Bytes::new());
-        answered.await.map(drop)
+        let probe = self.exchange(Method::GET, PROBE_PATH, Bytes::new());
+        probe.await.map(drop)
     }
 
-    /// A call and its answer. It is made again for as long as the server says that its pool is being opened.
+    /// Makes a call and returns its answer. Repeats the call while the server answers that its pool is being
+    /// opened.
     async fn exchange(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Answer<(StatusCode, Bytes)> {
-        let mut pauses = Pauses::default();
+        let mut backoff = Backoff::default();
         let mut was_opening = false;
         loop {
             let ready = self.ready(method.clone(), path, body.clone()).await;
             let (stream, request) = ready.map_err(|failure| match was_opening {
-                true => {
-                    failure.help("it has ended while its pool was being opened: its log says why")
-                }
+                true => failure.help("the server ended while it opened its pool: its log says why"),
                 false => failure,
             })?;
-            match self.patiently(answer(stream, request)).await? {
+            match self.while_responsive(answer(stream, request)).await? {
                 Ok((status, body)) if is_opening(status, &body) => was_opening = true,
                 Ok(answer) => return Ok(answer),
-                Err(error) => return Err(self.lost(&error).await),
+                Err(error) => return Err(self.connection_lost(&error).await),
             }
-            tokio::time::sleep(pauses.next()).await;
+            tokio::time::sleep(backoff.next()).await;
         }
     }
 
-    /// A connection, and what is to be said on it.
+    /// A connection, and the request to send on it.
     async fn ready(
         &self,
         method: Method,
@@ -209,122 +214,126 @@ impl ApiClient {
             .header("host", "clockwise")
             .header("content-type", "application/json")
             .body(Full::new(body))
-            .map_err(|error| Failure::bug(format!("{path} is not a path of the API: {error}")))?;
+            .map_err(|error| {
+                Failure::bug(format!("cannot build the request for {path}: {error}"))
+            })?;
         Ok((stream, request))
     }
 
-    /// Reads what is no JSON and may be long; `take` is given its pieces.
+    /// Downloads a body that is not JSON and may be long. `take` gets each piece of it.
     ///
     /// # Errors
-    /// When the server is not there, says no or ends before its end, or `take` fails.
+    /// When the server cannot be reached, refuses the call or ends the body early, or when `take` fails.
     pub async fn download(
         &self,
         path: &str,
         mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
-    ) -> Answer<Downloaded> {
+    ) -> Answer<Download> {
         self.opened().await?;
         let (stream, mut request) = self.ready(Method::GET, path, Bytes::new()).await?;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
-        let begun = self.patiently(begin(stream, request)).await?;
+        let begun = self.while_responsive(begin(stream, request)).await?;
         let (status, mut body, _driver) = match begun {
             Ok(begun) => begun,
-            Err(error) => return Err(self.lost(&error).await),
+            Err(error) => return Err(self.connection_lost(&error).await),
         };
         if !status.is_success() {
-            let text = match self.patiently(body.collect()).await? {
+            let text = match self.while_responsive(body.collect()).await? {
                 Ok(text) => text.to_bytes(),
-                Err(error) => return Err(self.lost(&error).await),
+                Err(error) => return Err(self.connection_lost(&error).await),
             };
             return Err(refused(status, &text));
         }
-        let mut got = Downloaded::default();
-        while let Some(frame) = self.patiently(body.frame()).await? {
+        let mut download = Download::default();
+        while let Some(frame) = self.while_responsive(body.frame()).await? {
             match frame.map(hyper::body::Frame::into_data) {
                 Ok(Ok(piece)) => {
-                    got.bytes += piece.len() as u64;
+                    download.bytes += piece.len() as u64;
                     take(&piece)?;
                 }
                 Ok(Err(frame)) => {
-                    let said = frame.trailers_ref().and_then(|of| of.get(MISSING_BLOCKS));
-                    let said = said.and_then(|of| of.to_str().ok()?.parse().ok());
-                    got.missing_blocks = said.unwrap_or(got.missing_blocks);
+                    let trailers = frame.trailers_ref();
+                    let missing = trailers.and_then(|of| of.get(MISSING_BLOCKS));
+                    let missing = missing.and_then(|of| of.to_str().ok()?.parse().ok());
+                    download.missing_blocks = missing.unwrap_or(download.missing_blocks);
                 }
                 Err(error) => {
                     return Err(Failure::failed(format!(
-                        "what was asked for ends before its end: {error}"
+                        "the download ended early: {error}"
                     ))
                     .help(
-                        "the server's log says why; `clockwise status` shows whether it is there",
+                        "the server's log says why; `clockwise status` shows if the server still runs",
                     ));
                 }
             }
         }
-        Ok(got)
+        Ok(download)
     }
 
-    /// Waits for `work` as long as the server answers.
-    async fn patiently<T>(&self, work: impl Future<Output = T>) -> Answer<T> {
+    /// Waits for `work` as long as the server answers probes.
+    async fn while_responsive<T>(&self, work: impl Future<Output = T>) -> Answer<T> {
         tokio::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done),
-                answers = self.goes_on() => if !answers {
-                    return Err(self.silent());
+                is_responsive = self.probe() => if !is_responsive {
+                    return Err(self.unresponsive());
                 },
             }
         }
     }
 
-    /// After a while, whether the server answers. One that is gone says so to whoever waits for something.
-    async fn goes_on(&self) -> bool {
-        tokio::time::sleep(self.patience).await;
-        let asked = async {
+    /// Sleeps, then probes the server. Returns false if it does not answer in time. A server that has ended
+    /// counts as responsive: the awaited call itself fails then.
+    async fn probe(&self) -> bool {
+        tokio::time::sleep(self.probe_after).await;
+        let answered = async {
             let stream = self.connect().await?;
-            let request = Request::get(ANYTHING).header("host", "clockwise");
+            let request = Request::get(PROBE_PATH).header("host", "clockwise");
             let request = request.body(Full::default()).map_err(io::Error::other)?;
             answer(stream, request).await.map_err(io::Error::other)
         };
-        match tokio::time::timeout(self.patience, asked).await {
+        match tokio::time::timeout(self.probe_after, answered).await {
             Ok(Err(error)) => error.kind() != ErrorKind::TimedOut,
             Ok(Ok(_)) => true,
             Err(_) => false,
         }
     }
 
-    fn silent(&self) -> Failure {
+    fn unresponsive(&self) -> Failure {
         Failure::failed(format!(
-            "the server at {} does not answer: nothing for {:?}",
+            "the server at {} has not answered for {:?}",
             self.socket.display(),
-            self.patience * 2
+            self.probe_after * 2
         ))
-        .help("it was stopped (`kill -CONT` lets it go on) or hangs: its log says more; what was asked may still be done")
+        .help("it is stopped (`kill -CONT` resumes it) or hangs: its log says more; the call may still be executed")
     }
 
-    /// What to tell of a connection that ended before the answer did.
-    async fn lost(&self, error: &hyper::Error) -> Failure {
+    /// The failure of a connection that ended before the answer was complete.
+    async fn connection_lost(&self, error: &hyper::Error) -> Failure {
         let socket = self.socket.clone();
-        let asked = tokio::task::spawn_blocking(move || speaks_something_else(&socket));
-        if asked.await.unwrap_or(false) {
+        let is_other = tokio::task::spawn_blocking(move || speaks_another_protocol(&socket));
+        if is_other.await.unwrap_or(false) {
             return self.no_control_socket();
         }
         Failure::failed(format!("the connection to the server was lost: {error}"))
-            .help("the server has ended or is ending: its log says why; `clockwise status` shows whether it is back")
+            .help("the server has ended or is ending: its log says why; `clockwise status` shows if it runs again")
     }
 
-    /// Connects on a thread that may wait: a server that has many connections to accept makes others
-    /// wait, where a connect that may not wait would fail.
+    /// Connects on a thread that may block: a blocking connect waits while the server's queue of connections
+    /// is full; a non-blocking one would fail.
     async fn connect(&self) -> io::Result<tokio::net::UnixStream> {
         let socket = self.socket.clone();
-        let was_there = Arc::clone(&self.was_there);
-        let patience = self.patience;
+        let has_connected = Arc::clone(&self.has_connected);
+        let timeout = self.probe_after;
         let connect = move || {
-            let stream = if was_there.load(Relaxed) {
-                socket::connect(&socket, patience)?
+            let stream = if has_connected.load(Relaxed) {
+                socket::connect(&socket, timeout)?
             } else {
-                connect_to_one_that_begins(&socket, patience)?
+                connect_to_starting_server(&socket, timeout)?
             };
-            was_there.store(true, Relaxed);
+            has_connected.store(true, Relaxed);
             Ok::<_, io::Error>(stream)
         };
         let stream = tokio::task::spawn_blocking(connect)
@@ -336,27 +345,27 @@ impl ApiClient {
 
     fn no_control_socket(&self) -> Failure {
         Failure::bad_input(format!(
-            "{} is no control socket: what answers there speaks another protocol",
+            "{} is not a control socket: its server speaks another protocol",
             self.socket.display()
         ))
-        .help("name the server's `api` socket; those for byte streams and for NBD are others")
+        .help("give the server's `api` socket, not its socket for stream data or for NBD")
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {
         let socket = self.socket.display();
         let (what, help) = match error.kind() {
-            ErrorKind::TimedOut => return self.silent(),
-            _ if is_nobody(error) => (
+            ErrorKind::TimedOut => return self.unresponsive(),
+            _ if is_not_listening(error) => (
                 format!("no server answers at {socket}"),
-                "start one with `clockwise serve --config clockwise.toml`, or name its socket with --socket or --config",
+                "start one with `clockwise serve --config clockwise.toml`, or give its socket with --socket or --config",
             ),
             ErrorKind::PermissionDenied => (
-                format!("you may not connect to {socket}"),
-                "the permissions of that file say who may; see `permissions` in the server's configuration",
+                format!("no permission to connect to {socket}"),
+                "the permissions of that file decide who may connect; `permissions` in the server's configuration sets them",
             ),
             _ => (
                 format!("cannot connect to {socket}: {error}"),
-                "check that the server runs",
+                "check that the server is running",
             ),
         };
         Failure {
@@ -369,7 +378,7 @@ impl ApiClient {
     }
 }
 
-/// The server's account of why not.
+/// The failure that an error answer reports.
 fn refused(status: StatusCode, body: &[u8]) -> Failure {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) => problem.into_failure(),
@@ -377,54 +386,54 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
             "the server answers {status}: {}",
             String::from_utf8_lossy(body)
         ))
-        .help(STRANGER),
+        .help(VERSION_HELP),
     }
 }
 
-/// Whether an answer says that the pool is being opened.
+/// True if an answer says that the pool is being opened.
 fn is_opening(status: StatusCode, body: &[u8]) -> bool {
     let is_one = |problem: Problem| problem.opening;
     status == StatusCode::SERVICE_UNAVAILABLE && serde_json::from_slice(body).is_ok_and(is_one)
 }
 
-/// The pauses between attempts.
-struct Pauses(Duration);
+/// Exponentially growing pauses between attempts.
+struct Backoff(Duration);
 
-impl Default for Pauses {
+impl Default for Backoff {
     fn default() -> Self {
         Self(FIRST_PAUSE)
     }
 }
 
-impl Pauses {
+impl Backoff {
     fn next(&mut self) -> Duration {
         let next = (self.0 * 2).min(LONGEST_PAUSE);
         std::mem::replace(&mut self.0, next)
     }
 }
 
-/// What does the work of a connection, as long as it is kept.
-struct Driver(tokio::task::JoinHandle<Result<(), hyper::Error>>);
+/// The task that drives a connection. Dropping it aborts the task.
+struct ConnectionTask(tokio::task::JoinHandle<Result<(), hyper::Error>>);
 
-impl Drop for Driver {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// One request on a connection of its own, and how its answer begins.
+/// Sends one request on a connection of its own, and returns the head of the answer and its body.
 async fn begin(
     stream: tokio::net::UnixStream,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, hyper::body::Incoming, Driver), hyper::Error> {
+) -> Result<(StatusCode, hyper::body::Incoming, ConnectionTask), hyper::Error> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let driver = Driver(tokio::spawn(connection));
+    let driver = ConnectionTask(tokio::spawn(connection));
     let response = sender.send_request(request).await?;
     Ok((response.status(), response.into_body(), driver))
 }
 
-/// One request on a connection of its own, and its answer.
+/// Sends one request on a connection of its own, and returns the whole answer.
 async fn answer(
     stream: tokio::net::UnixStream,
     request: Request<Full<Bytes>>,
@@ -433,42 +442,43 @@ async fn answer(
     Ok((status, body.collect().await?.to_bytes()))
 }
 
-/// Whether what listens at a socket answers, but not in HTTP, as those of byte streams and NBD do.
-fn speaks_something_else(socket: &Path) -> bool {
+/// True if the server at a socket answers in another protocol than HTTP, as the sockets for stream data and
+/// NBD do.
+fn speaks_another_protocol(socket: &Path) -> bool {
     const HTTP: &[u8] = b"HTTP/";
-    let Ok(mut connection) = socket::connect(socket, ANSWERS_WITHIN) else {
+    let Ok(mut connection) = socket::connect(socket, PROTOCOL_TIMEOUT) else {
         return false;
     };
     let asked = connection
-        .set_read_timeout(Some(ANSWERS_WITHIN))
+        .set_read_timeout(Some(PROTOCOL_TIMEOUT))
         .and_then(|()| {
             connection
                 .write_all(b"GET /v1/pool HTTP/1.1\r\nhost: clockwise\r\nconnection: close\r\n\r\n")
         });
     let mut answer = Vec::with_capacity(HTTP.len());
-    // One that closes at once, or says nothing, says nothing else.
+    // A server that closes at once or sends nothing is not known to speak another protocol.
     let _ = connection.take(HTTP.len() as u64).read_to_end(&mut answer);
     asked.is_ok() && !HTTP.starts_with(&answer)
 }
 
-/// Whether an attempt to connect failed because nobody listens there, or not yet.
-fn is_nobody(error: &io::Error) -> bool {
+/// True if a connect failed because no server listens there, or not yet.
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::ConnectionRefused
     )
 }
 
-/// Connects to a server that listens, or is about to.
-fn connect_to_one_that_begins(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let until = Instant::now() + LISTENS_WITHIN;
-    let mut pauses = Pauses::default();
+/// Connects to a server. Retries for [`LISTEN_TIMEOUT`] while none listens.
+fn connect_to_starting_server(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let until = Instant::now() + LISTEN_TIMEOUT;
+    let mut backoff = Backoff::default();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match socket::connect(socket, patience) {
-            Err(error) if is_nobody(&error) && !left.is_zero() => {}
+        match socket::connect(socket, timeout) {
+            Err(error) if is_not_listening(&error) && !left.is_zero() => {}
             connected => return connected,
         }
-        std::thread::sleep(pauses.next().min(left));
+        std::thread::sleep(backoff.next().min(left));
     }
 }

@@ -1,5 +1,5 @@
-//! The commands. Each is a client of the control API, except those that work on disks or files
-//! without a server: `serve`, `pool create`, `pool check`, `admit`, `sim`, `demo`, `completions`.
+//! The commands. Each is a client of the control API, except those that work on disks or files without a
+//! server: `serve`, `pool create`, `pool check`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
 mod disk;
@@ -25,18 +25,18 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::client::ApiClient;
 use crate::config::{Config, DEFAULT_PATH};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
-use crate::print::Output;
+use crate::print::{Format, Output};
 
 pub use status::render as render_status;
 
-/// Where the server's control socket is when nothing else is said.
+/// The default path of the server's control socket.
 pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";
 
-/// Where help shows the options that every command takes.
-const EVERYWHERE: &str = "Options of every command";
+/// The heading of the options that all commands have.
+const GLOBAL_OPTIONS: &str = "Global options";
 
-/// A QoS-aware volume manager and media server: streams that reserve bandwidth get a guarantee,
-/// everything else shares the same disks in the time that is provably left.
+/// A QoS-aware volume manager and media server: streams that reserve bandwidth get a guarantee, and
+/// everything else shares the same disks in the remaining time.
 #[derive(Parser, Debug)]
 #[command(
     name = "clockwise",
@@ -45,52 +45,52 @@ const EVERYWHERE: &str = "Options of every command";
     max_term_width = 100
 )]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong input, 3 refused because the disks cannot carry it, 4 another server has opened the pool."
+    after_help = "Exit status: 0 success, 1 failure, 2 wrong input, 3 refused because the disks cannot carry the load, 4 another server has opened the pool."
 )]
 pub struct Cli {
-    /// Print one JSON value instead of text for people; errors too, on standard error.
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    /// Print one JSON value instead of text; errors too, on standard error.
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub json: bool,
-    /// The server's control socket [default: that of the configuration, or /run/clockwise/api.sock].
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
+    /// The server's control socket [default: `api` of the configuration, or /run/clockwise/api.sock].
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// The configuration [default: clockwise.toml, where a command needs one].
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
+    /// The configuration file [default: clockwise.toml].
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
     pub config: Option<PathBuf>,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A command.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the pool that the configuration describes, until SIGTERM or Ctrl-C.
     Serve(serve::Args),
-    /// Make a pool, show it, or verify it.
+    /// Create, show or check a pool.
     #[command(subcommand)]
     Pool(pool::PoolCommand),
-    /// Show disks.
+    /// Show disks, and profiles of their service times.
     #[command(subcommand)]
     Disk(disk::DiskCommand),
-    /// Make, show, resize, move and delete volumes.
+    /// Create, show, resize, move and delete volumes.
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
-    /// Show, check, export and delete what was recorded over RTSP, and say how much is kept.
+    /// Show, check, export and delete recordings made over RTSP, and set how much is kept.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
-    /// Record from cameras.
+    /// Record from cameras that the server connects to.
     #[command(subcommand)]
     Source(source::SourceCommand),
-    /// Show who records and plays over RTSP, and change what they have reserved.
+    /// Show and end RTSP sessions, and change their reservations.
     #[command(subcommand)]
     Session(session::SessionCommand),
     /// Record to and play from volumes at a guaranteed rate.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
-    /// What is promised and what happened, per disk and per stream.
+    /// Show promises and measurements, per disk and per stream.
     Status(status::Args),
-    /// Test a list of tasks for admission, without any disk.
+    /// Run the admission test on a list of tasks, without any disk.
     Admit(admit::Args),
     /// Run the papers' experiments with the server's own scheduler, in virtual time.
     #[command(subcommand)]
@@ -105,18 +105,19 @@ pub enum Command {
     /// Write a manual page for each command.
     #[command(hide = true)]
     Man {
-        /// The folder that they go to.
+        /// The folder for the pages.
         folder: PathBuf,
     },
 }
 
 impl Cli {
-    /// The configuration that a command needs.
+    /// Reads the configuration.
     pub(crate) fn configuration(&self) -> Result<Config, Failure> {
         Config::read(self.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH)))
     }
 
-    /// The server that a command talks to.
+    /// The client for the server: --socket, else the API socket of the configuration, else the default
+    /// socket.
     fn client(&self) -> Result<ApiClient, Failure> {
         if let Some(socket) = &self.socket {
             return Ok(ApiClient::new(socket));
@@ -131,7 +132,7 @@ impl Cli {
     }
 }
 
-/// Runs `work` to its end on this thread. What it has left to other threads is not waited for.
+/// Runs `work` on this thread until it ends. Does not wait for tasks that it has left on other threads.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -140,6 +141,24 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     done
+}
+
+/// A name as one segment of a path of the API, with all bytes but letters, digits and `-._~` percent-encoded. `None`
+/// for an empty name, which is not a segment.
+fn name_in_path(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
+    // "." and ".." would be resolved as parts of the path.
+    let is_dots = name.bytes().all(|byte| byte == b'.');
+    let encode = |byte: u8| match byte {
+        b'.' if is_dots => "%2E".to_owned(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    Some(name.bytes().map(encode).collect())
 }
 
 fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
@@ -159,7 +178,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "clockwise", &mut script);
-            output.whole(&script, "script")
+            output.text_file(&script, "script")
         }
         Command::Man { folder } => {
             std::fs::create_dir_all(folder)
@@ -173,12 +192,12 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A command line that makes no sense, for programs.
+/// The failure of an invalid command line, for JSON output.
 fn usage_failure(error: &clap::Error) -> Failure {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // People get the help itself.
-        return Failure::bad_input("the command line ends where a command is expected")
-            .help("the same with --help lists the commands that there are");
+        // Without --json, the help itself is printed.
+        return Failure::bad_input("a command is missing at the end of the command line")
+            .help("add --help to list the commands");
     }
     let text = error.render().to_string();
     let (what, help) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -190,14 +209,14 @@ fn usage_failure(error: &clap::Error) -> Failure {
     }
 }
 
-/// The help or the version, for programs.
-fn asked_about(answer: &clap::Error) -> ExitCode {
+/// Prints the help or the version as JSON.
+fn print_help_as_json(answer: &clap::Error) -> ExitCode {
     let text = answer.render().to_string();
     let value = match answer.kind() {
         ErrorKind::DisplayVersion => serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
         _ => serde_json::json!({ "help": text }),
     };
-    let output = Output::new(true);
+    let output = Output::new(Format::Json);
     match output.result(&value, String::new) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -207,7 +226,7 @@ fn asked_about(answer: &clap::Error) -> ExitCode {
     }
 }
 
-/// The command line. An empty variable of the environment is one that is not set.
+/// Parses the command line. An empty environment variable counts as unset.
 fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     for (argument, variable) in [
@@ -221,13 +240,13 @@ fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut command.try_get_matches_from(arguments)?)
 }
 
-/// The whole program, with the arguments of this process.
+/// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     run_as(&std::env::args_os().collect::<Vec<_>>())
 }
 
-/// The same with other arguments, of which the first is its name.
+/// Runs the program with these arguments, the first of which is its name.
 #[must_use]
 pub fn run_as(arguments: &[OsString]) -> ExitCode {
     let cli = match parsed(arguments) {
@@ -241,17 +260,20 @@ pub fn run_as(arguments: &[OsString]) -> ExitCode {
             };
             let wants_json = arguments.iter().any(|argument| argument == "--json");
             if wants_json && error.use_stderr() {
-                Output::new(true).failure(&usage_failure(&error));
+                Output::new(Format::Json).failure(&usage_failure(&error));
             } else if wants_json {
-                return asked_about(&error);
+                return print_help_as_json(&error);
             } else {
-                // A reader that has gone does not want to know.
+                // A closed standard output or standard error is not a failure.
                 let _ = error.print();
             }
             return code;
         }
     };
-    let output = Output::new(cli.json);
+    let output = Output::new(match cli.json {
+        true => Format::Json,
+        false => Format::Text,
+    });
     match run(&cli, &output) {
         Ok(code) => code,
         Err(failure) => {

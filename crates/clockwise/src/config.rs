@@ -1,8 +1,8 @@
 //! The configuration file, `clockwise.toml`.
 //!
-//! What a key means is said in `docs/reference/config.md` and in [`EXAMPLE`], which is a complete
-//! file. Every error names the file, the line, what is wrong and what would be right; unknown keys
-//! are errors, because a misspelt key that is silently ignored is worse than no server.
+//! `docs/reference/config.md` and [`EXAMPLE`], a complete file, describe the keys. Every error names the
+//! file, the line, what is wrong and what would be right. Unknown keys are errors: a misspelt key that is
+//! silently ignored would do more harm than a server that does not start.
 
 mod disk;
 #[doc(hidden)]
@@ -36,14 +36,13 @@ use media::rtsp::access::AccessConfig;
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
 pub const EXAMPLE: &str = include_str!("../../../docs/guide/clockwise.toml");
 
-/// Where the configuration is when nothing else is said.
+/// The default path of the configuration.
 pub const DEFAULT_PATH: &str = "clockwise.toml";
 
-/// Memory for buffers when nothing else is said.
+/// The default memory for buffers.
 pub const MEMORY_DEFAULT: Bytes = Bytes::from_mib(256);
 
-/// The least memory for buffers: what the pool's own transfers and a move of extents take, and a little
-/// for clients.
+/// The minimum memory for buffers: enough for the pool's own transfers, a move of extents, and a few clients.
 pub const MEMORY_MIN: Bytes = Bytes::from_mib(4);
 
 #[derive(Deserialize)]
@@ -133,57 +132,57 @@ struct Scheduler {
     floor_period: Option<Nanos>,
 }
 
-/// Memory for buffers, no less than the server itself needs.
+/// Parses the memory for buffers, which must be at least [`MEMORY_MIN`].
 fn memory_total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     let total: Bytes = quantity::text(deserializer)?;
     if total < MEMORY_MIN {
         return Err(D::Error::custom(format_args!(
-            "`total` is {total}; the server needs at least {MEMORY_MIN}, and streams more"
+            "`total` is {total}; the server itself needs at least {MEMORY_MIN}, and each stream needs more"
         )));
     }
     Ok(Some(total))
 }
 
-/// A configuration that makes sense.
+/// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The socket of the control API.
     pub api: PathBuf,
-    /// The socket where streams connect for their data.
+    /// The socket for the data connections of streams.
     pub data: PathBuf,
-    /// The permissions of all sockets.
+    /// The permissions of all socket files.
     pub permissions: u32,
-    /// How volumes are exported as block devices.
+    /// The export of volumes as block devices.
     pub exports: ExportsConfig,
-    /// How RTSP is served, if it is to be.
+    /// The RTSP service, if it is enabled.
     pub rtsp: Option<MediaConfig>,
-    /// Who may do what, over RTSP and HTTP; everybody everything when absent.
+    /// Access rules for RTSP and HTTP; without them everyone may do everything.
     pub access: Option<AccessConfig>,
-    /// How cameras are pulled from.
+    /// Settings for pulling from cameras.
     pub sources: SourcesConfig,
-    /// How recordings are served to browsers, if they are to be.
+    /// The HTTP service for browsers, if it is enabled.
     pub http: Option<HttpConfig>,
     /// The extent size, for `pool create`.
     pub extent: Option<Bytes>,
-    /// Memory for buffers, in all.
+    /// Total memory for buffers.
     pub memory: Bytes,
-    /// How to open the pool.
+    /// Options to open the pool.
     pub open: OpenOptions,
     /// The pool's disks, in order.
     pub disks: Vec<DiskConfig>,
 }
 
 impl Config {
-    /// Reads and checks a configuration. Relative paths in it are relative to its folder.
+    /// Reads and validates a configuration. Relative paths in it are relative to its folder.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the place.
+    /// The first error in the file, with its place.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let source = SourceFile::read(path).map_err(|failure| {
             failure.help(if path.exists() {
-                "name a file that this user may read"
+                "give a configuration file that this user may read"
             } else {
-                "write one with: clockwise serve --print-example > clockwise.toml"
+                "create one with: clockwise serve --print-example > clockwise.toml"
             })
         })?;
         Self::from_source(&source)
@@ -195,11 +194,9 @@ impl Config {
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
         let disks = disk::disks(source, folder, file.disk)?;
-        let reservations = reservation::reservations(
-            source,
-            file.nbd.reservation,
-            file.nbd.unix.is_some() || file.nbd.tcp.is_some() || file.fuse.mount.is_some(),
-        )?;
+        let is_exported =
+            file.nbd.unix.is_some() || file.nbd.tcp.is_some() || file.fuse.mount.is_some();
+        let reservations = reservation::reservations(source, file.nbd.reservation, is_exported)?;
         let sockets = sockets::sockets(
             source,
             folder,
@@ -259,23 +256,23 @@ fn permissions(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<u32, F
     match u32::from_str_radix(text.get_ref(), 8) {
         Ok(mode @ 0..=0o777) => Ok(mode),
         _ => Err(source
-            .wrong(
+            .bad_input(
                 text.span(),
-                format!("`{}` is not a file's permissions", text.get_ref()),
+                format!("`{}` is not a set of file permissions", text.get_ref()),
             )
             .help("write three octal digits as chmod takes them, such as \"0660\"")),
     }
 }
 
-/// An address; a port alone is on the loopback address, because there is no access rule on TCP.
+/// Parses an address with a port. A port alone is on the loopback address, because TCP has no access rules.
 fn tcp(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<std::net::SocketAddr, Failure> {
     if let Ok(port) = text.get_ref().parse::<u16>() {
         return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
     }
     text.get_ref().parse().map_err(|_| {
         source
-            .wrong(text.span(), format!("`{}` is not an address and a port", text.get_ref()))
-            .help("write a port, such as \"10809\", for this host alone, or an address and a port, such as \"192.0.2.1:10809\" or \"[::1]:10809\"")
+            .bad_input(text.span(), format!("`{}` is not an address and a port", text.get_ref()))
+            .help("write a port, such as \"10809\", to listen on this host only, or an address and a port, such as \"192.0.2.1:10809\" or \"[::1]:10809\"")
     })
 }
 
@@ -290,9 +287,9 @@ fn open_options(
         && policy.get_ref().parse::<Policy>().is_err()
     {
         return Err(source
-            .wrong(
+            .bad_input(
                 policy.span(),
-                format!("there is no scheduler `{}`", policy.get_ref()),
+                format!("no scheduler is called `{}`", policy.get_ref()),
             )
             .help(format!(
                 "the schedulers are {}",
@@ -312,8 +309,8 @@ fn open_options(
         (None, Some(slice), Some(period)) if slice <= period => Floor::Server { slice, period },
         _ => {
             return Err(source
-                .wrong(head_of(source, "scheduler"), "the floor is given by halves, or twice")
-                .help("give `floor` as a share, or `floor_slice` and a `floor_period` that is not shorter"));
+                .bad_input(header_of(source, "scheduler"), "the floor is given incompletely or twice")
+                .help("set either `floor`, a share, or both `floor_slice` and a `floor_period` that is not shorter than it"));
         }
     };
     Ok(OpenOptions {
@@ -328,8 +325,8 @@ fn open_options(
     })
 }
 
-/// What a path leads to, as far as that can be told: of what is not there, by its folder.
-fn real(path: &Path) -> PathBuf {
+/// The canonical form of a path. For a path that does not exist, only its folder is resolved.
+fn canonical(path: &Path) -> PathBuf {
     let of_folder = || {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let folder = std::fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
@@ -339,8 +336,8 @@ fn real(path: &Path) -> PathBuf {
     there.or_else(of_folder).unwrap_or_else(|| path.to_owned())
 }
 
-/// Where a section's head stands.
-fn head_of(source: &SourceFile<'_>, name: &str) -> std::ops::Range<usize> {
+/// The place of the header of a section.
+fn header_of(source: &SourceFile<'_>, name: &str) -> std::ops::Range<usize> {
     let head = format!("[{name}]");
     source
         .text

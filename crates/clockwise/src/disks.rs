@@ -1,8 +1,8 @@
-//! The disks that a configuration names, opened: for the server, and for what is done without one.
+//! Opens the disks that a configuration names, for the server and for the commands that work without one.
 //!
-//! A disk is used by one process at a time: the engine opens devices exclusively, which the kernel
-//! refuses while they are mounted or part of something else, and locks files. So a second server, or
-//! `pool create` beside a server, is refused by name instead of destroying data.
+//! One process uses a disk at a time. The engine opens devices exclusively, which the kernel refuses while
+//! they are mounted or part of another device, and locks files. A second server, or `pool create` beside a
+//! server, is therefore refused with the disk's name instead of destroying data.
 
 use std::fs::{FileType, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -21,44 +21,45 @@ use sched::profile::{DriveKind, DriveProfile};
 use sched::units::{Bytes, SectorCount};
 
 use crate::config::{Config, DiskConfig, DiskKind};
-use crate::failure::{Failure, Wrong, host_help};
+use crate::failure::{Failure, FailureDraft, host_help};
 use crate::quantity::Size;
 
-/// Whether files of the configuration that are not there are made.
+/// The treatment of files of the configuration that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absent {
-    /// They are made, at the size that the configuration says.
+    /// They are created, with the size in the configuration.
     Make,
     /// They are an error.
     Refuse,
 }
 
-/// The disks of a pool, open.
+/// The open disks of a pool.
 pub struct OpenDisks {
-    /// What their transfers are made from.
+    /// The memory for their transfers.
     pub memory: Memory,
     /// The disks, in the configuration's order.
     pub disks: Vec<PoolDisk>,
-    /// Their files that were not there before.
-    pub made: Made,
+    /// The files that were created for them.
+    pub made: CreatedFiles,
 }
 
-/// Files that have been made for disks. Unless they are kept they are removed again: what comes after a
-/// failure would otherwise find them, and take them as they are whatever the configuration says by then.
+/// Files that were created for disks. Dropping this removes them, unless [`keep`](Self::keep) is called:
+/// after a failure the next attempt would take them for existing disks and ignore a changed size in the
+/// configuration.
 #[derive(Debug, Default)]
-pub struct Made(Vec<PathBuf>);
+pub struct CreatedFiles(Vec<PathBuf>);
 
-impl Made {
-    /// They are a pool's disks.
+impl CreatedFiles {
+    /// Keeps the files: a pool was made on them.
     pub fn keep(mut self) {
         self.0.clear();
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedFiles {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Gone already is as well.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -67,13 +68,13 @@ impl Drop for Made {
 /// Opens the disks of `config`.
 ///
 /// # Errors
-/// The first disk that cannot be used, with its place in the configuration.
+/// Reports the first disk that cannot be used, with its place in the configuration.
 pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
-    let mut made = Made::default();
-    let to_be_made = config
+    let mut created = CreatedFiles::default();
+    let is_missing = config
         .disks
         .iter()
-        .map(|disk| prepare(disk, absent, &mut made))
+        .map(|disk| prepare(disk, absent, &mut created))
         .collect::<Result<Vec<_>, _>>()?;
     let memory = MemoryConfig {
         lock: config.open.realtime,
@@ -81,37 +82,38 @@ pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
     };
     let memory = Memory::new(&memory).map_err(|error| {
         Failure::failed(error.to_string())
-            .help("set `total` in [memory] to what this machine can spare")
+            .help("lower `total` in [memory] to what this machine can spare")
     })?;
     let mut opened = OpenDisks {
         memory,
         disks: Vec::with_capacity(config.disks.len()),
-        made,
+        made: created,
     };
-    for (disk, is_to_be_made) in config.disks.iter().zip(to_be_made) {
-        let made = is_to_be_made.then_some(&mut opened.made);
-        let pool_disk = open_one(disk, made, &opened.memory)?;
+    for (disk, is_missing) in config.disks.iter().zip(is_missing) {
+        let created = is_missing.then_some(&mut opened.made);
+        let pool_disk = open_one(disk, created, &opened.memory)?;
         opened.disks.push(pool_disk);
     }
     Ok(opened)
 }
 
-/// Something of the configuration that counts when a pool or its file is made, and is not as it was then.
+/// A setting that has effect only when a pool or a file is created, and that differs from the existing pool
+/// or file.
 #[derive(Debug)]
-pub struct Ignored {
-    /// On which disk, if on one.
+pub struct IgnoredSetting {
+    /// The disk that the setting belongs to, if it belongs to one.
     pub disk: Option<String>,
-    /// What.
+    /// The setting, and why it has no effect.
     pub what: String,
     /// The remedy.
     pub remedy: &'static str,
 }
 
-const EXTENT_REMEDY: &str = "correct the configuration, or make the pool anew (`clockwise pool create --force`), by which all that is in it is lost";
+const EXTENT_REMEDY: &str = "correct the configuration, or create the pool again (`clockwise pool create --force`), which destroys all data in it";
 
-const SIZE_REMEDY: &str = "take `size` out of the configuration; or take the file away and run `clockwise pool create --force`, which makes the file and the pool anew, by which all that is in the pool is lost";
+const SIZE_REMEDY: &str = "remove `size` from the configuration; or remove the file and run `clockwise pool create --force`, which creates the file and the pool again and destroys all data in the pool";
 
-impl std::fmt::Display for Ignored {
+impl std::fmt::Display for IgnoredSetting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(disk) = &self.disk {
             write!(f, "{disk}: ")?;
@@ -120,25 +122,25 @@ impl std::fmt::Display for Ignored {
     }
 }
 
-/// The values of the configuration that do not count any more, as the pool has extents of this size and its files are there.
+/// The settings without effect on an existing pool with extents of size `extent` and its existing files.
 #[must_use]
-pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
+pub fn ignored(config: &Config, extent: Bytes) -> Vec<IgnoredSetting> {
     let wanted = config.extent.filter(|wanted| *wanted != extent);
-    let of_pool = wanted.map(|wanted| Ignored {
+    let of_pool = wanted.map(|wanted| IgnoredSetting {
         disk: None,
         what: format!(
-            "`extent` is {} in the configuration and does not count, as the pool was made with {}",
+            "`extent` is {} in the configuration and has no effect: the pool was created with {}",
             Size(wanted),
             Size(extent)
         ),
         remedy: EXTENT_REMEDY,
     });
     let of_disks = config.disks.iter().filter_map(|disk| {
-        let (wanted, has) = another_size(disk)?;
-        Some(Ignored {
+        let (wanted, has) = different_sizes(disk)?;
+        Some(IgnoredSetting {
             disk: Some(disk.path.display().to_string()),
             what: format!(
-                "`size` is {} in the configuration and does not count, as the file was made with {}",
+                "`size` is {} in the configuration and has no effect: the file was created with {}",
                 Size(wanted),
                 Size(has)
             ),
@@ -148,96 +150,90 @@ pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
     of_pool.into_iter().chain(of_disks).collect()
 }
 
-/// The size that the configuration says and the one that a disk's file has, where these differ.
-fn another_size(disk: &DiskConfig) -> Option<(Bytes, Bytes)> {
+/// The size in the configuration and the size of the disk's file, if they differ.
+fn different_sizes(disk: &DiskConfig) -> Option<(Bytes, Bytes)> {
     let has = Bytes(std::fs::metadata(&disk.path).ok()?.len());
     let wanted = disk.size.filter(|wanted| *wanted != has)?;
     Some((wanted, has))
 }
 
-fn wrong(disk: &DiskConfig, what: impl std::fmt::Display) -> Wrong {
+fn bad_disk(disk: &DiskConfig, what: impl std::fmt::Display) -> FailureDraft {
     Failure::bad_input(format!("disk {}: {what}", disk.path.display())).at(disk.place.clone())
 }
 
-/// The failure to open a disk that is there.
+/// The failure to open an existing disk.
 fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::ResourceBusy | ErrorKind::WouldBlock => wrong(
+        ErrorKind::ResourceBusy | ErrorKind::WouldBlock => bad_disk(
             disk,
-            "it is in use: by another server, or mounted, or part of another device",
+            "it is in use: another server has it open, it is mounted, or it is part of another device",
         )
-        .help("end that server, or unmount it; `lsblk` shows who holds a device"),
-        ErrorKind::Unsupported => wrong(disk, error)
-            .help("correct `durability`, or leave it out: the server finds out what the disk does"),
+        .help("stop that server or unmount the disk; `lsblk` shows how a device is used"),
+        ErrorKind::Unsupported => bad_disk(disk, error)
+            .help("correct `durability`, or remove it: the server then detects what the disk supports"),
         ErrorKind::PermissionDenied
         | ErrorKind::ReadOnlyFilesystem
-        | ErrorKind::ExecutableFileBusy => wrong(disk, error).help(host_help(error)),
+        | ErrorKind::ExecutableFileBusy => bad_disk(disk, error).help(host_help(error)),
         ErrorKind::InvalidData => {
-            wrong(disk, error).help("name the `plant` that it was made with, or another file")
+            bad_disk(disk, error).help("set the `plant` that the file was created with, or another file")
         }
         _ => {
-            wrong(disk, error).help("check the path, the cable and the disk; `dmesg` may say more")
+            bad_disk(disk, error).help("check the path, the cable and the disk; `dmesg` may tell more")
         }
     }
 }
 
-/// Checks that a disk is what the configuration says, and makes its file if that is wanted. Whether
-/// an emulated drive is still to be made.
-fn prepare(disk: &DiskConfig, absent: Absent, made: &mut Made) -> Result<bool, Failure> {
-    let is_block = disk.kind == DiskKind::Block;
+/// Checks that a disk is of the configured kind, and creates a missing file if `absent` says so. Returns true
+/// if an emulated drive has still to be created.
+fn prepare(disk: &DiskConfig, absent: Absent, created: &mut CreatedFiles) -> Result<bool, Failure> {
     let kind = match std::fs::metadata(&disk.path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return match (disk.kind, absent) {
                 (DiskKind::Emulated, Absent::Make) => Ok(true),
                 (DiskKind::File, Absent::Make) => {
-                    make_file(disk)?;
-                    made.0.push(disk.path.clone());
+                    create_file(disk)?;
+                    created.0.push(disk.path.clone());
                     Ok(false)
                 }
-                (DiskKind::Block, _) => Err(wrong(disk, "it is not there").help(
+                (DiskKind::Block, _) => Err(bad_disk(disk, "it does not exist").help(
                     "check the cable and the path; `lsblk -o PATH,SERIAL` lists block devices",
                 )),
-                (_, Absent::Refuse) => Err(wrong(disk, "it is not there")
-                    .help("bring it back, or make a new pool with `clockwise pool create`")),
+                (_, Absent::Refuse) => Err(bad_disk(disk, "it does not exist")
+                    .help("restore the file, or create a new pool with `clockwise pool create`")),
             };
         }
         Err(error) => return Err(unusable(disk, &error)),
     };
-    let is_as_said = if is_block {
-        kind.is_block_device()
-    } else {
-        kind.is_file()
+    let is_as_configured = match disk.kind {
+        DiskKind::Block => kind.is_block_device(),
+        DiskKind::File | DiskKind::Emulated => kind.is_file(),
     };
-    if !is_as_said {
-        return Err(unlike(disk, kind, is_block));
+    if !is_as_configured {
+        return Err(wrong_kind(disk, kind));
     }
     if absent == Absent::Make
-        && let Some((wanted, has)) = another_size(disk)
+        && let Some((wanted, has)) = different_sizes(disk)
     {
-        let what = format!(
-            "it is there with {}, and `size` says {}",
-            Size(has),
-            Size(wanted)
-        );
-        return Err(wrong(disk, what).help(
-            "take `size` out to use the file as it is, or take the file away: it is made anew then",
+        let what = format!("the file has {}, but `size` is {}", Size(has), Size(wanted));
+        return Err(bad_disk(disk, what).help(
+            "remove `size` to use the file as it is, or remove the file to have it created again",
         ));
     }
     Ok(false)
 }
 
-/// The failure of a disk that is something else than the configuration says.
-fn unlike(disk: &DiskConfig, kind: FileType, is_block: bool) -> Failure {
-    let (wanted, another) = if is_block {
+/// The failure of a disk that is not of the configured kind.
+fn wrong_kind(disk: &DiskConfig, kind: FileType) -> Failure {
+    let (wanted, another) = if disk.kind == DiskKind::Block {
         (
             "a block device",
-            "name one of those that `lsblk -o PATH,SERIAL` lists",
+            "give one of the devices that `lsblk -o PATH,SERIAL` lists",
         )
     } else {
         (
             "a file",
-            "name a file, or one that is not there yet: `clockwise pool create` makes it",
+            "give a file; `clockwise pool create` creates one that does not exist",
         )
     };
     let (is, help) = if kind.is_block_device() {
@@ -253,42 +249,42 @@ fn unlike(disk: &DiskConfig, kind: FileType, is_block: bool) -> Failure {
     } else {
         ("a socket", another)
     };
-    wrong(disk, format!("it is {is}, not {wanted}")).help(help)
+    bad_disk(disk, format!("it is {is}, not {wanted}")).help(help)
 }
 
-/// A file with all its space: a disk that runs out of it later would have to fail writes.
-fn make_file(disk: &DiskConfig) -> Result<(), Failure> {
+/// Creates a file with all of its space allocated: writes to a disk that runs out of space would fail.
+fn create_file(disk: &DiskConfig) -> Result<(), Failure> {
     let size = disk.size.ok_or_else(|| {
-        wrong(
+        bad_disk(
             disk,
-            "it is not there, and the configuration does not say how large to make it",
+            "it does not exist, and the configuration gives no size for it",
         )
-        .help("add size = \"100GiB\", or make the file yourself")
+        .help("add a size, such as size = \"100GiB\", or create the file yourself")
     })?;
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&disk.path)
-        .map_err(|error| not_made(disk, &error))?;
+        .map_err(|error| not_created(disk, &error))?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.get()).map_err(|error| {
-        // A half-made file would be taken for a disk the next time; there was none before.
+        // The next attempt would take a file without all of its space for a disk.
         let _ = std::fs::remove_file(&disk.path);
-        not_made(disk, &error.into())
+        not_created(disk, &error.into())
     })
 }
 
-fn not_made(disk: &DiskConfig, error: &io::Error) -> Failure {
+fn not_created(disk: &DiskConfig, error: &io::Error) -> Failure {
     let help = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => host_help(error),
-        _ => "see that its folder is there, may be written and has room for `size`",
+        _ => "check that its folder exists, is writable and has room for `size`",
     };
-    wrong(disk, format!("cannot make it: {error}")).help(help)
+    bad_disk(disk, format!("cannot create it: {error}")).help(help)
 }
 
 fn open_one(
     disk: &DiskConfig,
-    made: Option<&mut Made>,
+    created: Option<&mut CreatedFiles>,
     memory: &Memory,
 ) -> Result<PoolDisk, Failure> {
     let opened: Box<dyn Disk> = match disk.kind {
@@ -298,9 +294,9 @@ fn open_one(
                 .or(disk.profile.as_ref().map(|profile| profile.outstanding()))
                 .unwrap_or(1);
             let open = || UringDisk::open_as(&disk.path, memory, places as usize, disk.durability);
-            Box::new(once_released(open).map_err(|error| unusable(disk, &error))?)
+            Box::new(retry_while_busy(open).map_err(|error| unusable(disk, &error))?)
         }
-        DiskKind::Emulated => emulated(disk, made)?,
+        DiskKind::Emulated => emulated(disk, created)?,
     };
     let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
     Ok(PoolDisk {
@@ -311,18 +307,18 @@ fn open_one(
     })
 }
 
-/// How long a disk may stay in use after its last user has ended.
-const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+/// The maximum time that a disk stays busy after its last user has ended.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens a disk, trying again for a while when it is in use: the kernel takes a ring of a process
-/// that has ended apart in its own time, and with it the ring's hold on the disk, so that a server
-/// that is started again at once would find its own disks in use. There is no event to wait for.
-fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+/// Opens a disk, and retries for [`RELEASE_TIMEOUT`] while it is busy. After a process has ended, the kernel
+/// takes its io_uring ring apart asynchronously, and the ring holds the disk until then. Without retries, a
+/// server that is restarted at once would find its own disks busy. The kernel offers no event to wait for.
+fn retry_while_busy<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     loop {
         match open() {
             Err(error)
-                if error.kind() == ErrorKind::ResourceBusy && begun.elapsed() < RELEASE_WITHIN =>
+                if error.kind() == ErrorKind::ResourceBusy && begun.elapsed() < RELEASE_TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -331,39 +327,42 @@ fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// An emulated drive; one that is new is noted in `made`.
-fn emulated(disk: &DiskConfig, made: Option<&mut Made>) -> Result<Box<dyn Disk>, Failure> {
+/// Opens an emulated drive, or creates it and adds it to `created`.
+fn emulated(
+    disk: &DiskConfig,
+    created: Option<&mut CreatedFiles>,
+) -> Result<Box<dyn Disk>, Failure> {
     let plant = disk.plant.clone().ok_or_else(|| {
-        wrong(disk, "it has no plant").help("name the model that it behaves as with `plant`")
+        bad_disk(disk, "it has no `plant`").help("set `plant` to the drive model to emulate")
     })?;
     let options = DriveOptions::default();
-    let drive = if made.is_some() {
+    let drive = if created.is_some() {
         EmulatedDrive::create(&disk.path, plant, &options)
     } else {
         EmulatedDrive::open(&disk.path, plant, &options)
     }
     .map_err(|error| unusable(disk, &error))?;
-    if let Some(Made(paths)) = made {
+    if let Some(CreatedFiles(paths)) = created {
         paths.push(disk.path.clone());
     }
     if disk
         .durability
         .is_some_and(|wanted| wanted != drive.durability())
     {
-        return Err(wrong(
+        return Err(bad_disk(
             disk,
-            "an emulated drive has no cache: its writes are written through",
+            "an emulated drive has no write cache, so its writes are always written through",
         )
-        .help("write durability = \"write-through\", or leave it out"));
+        .help("write durability = \"write-through\", or remove it"));
     }
     Ok(Box::new(drive))
 }
 
-/// What to do about a disk that no profile can be guessed for.
-const PROFILE_HELP: &str = "name a `profile` that was measured on it";
+/// Help for a disk for which no profile can be chosen.
+const PROFILE_HELP: &str = "set `profile` to one that was measured on this disk";
 
-/// The profile to go by, and whether it was measured on this disk: the one that the configuration names, or a
-/// cautious one by kind; at the depth that the configuration says.
+/// The profile of a disk, and true if it was measured on this disk. It is the configured profile, or else a
+/// conservative one for the kind of disk, at the configured number of outstanding requests.
 fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile>, bool), Failure> {
     let profile = match &disk.profile {
         Some(profile) => Arc::clone(profile),
@@ -376,7 +375,7 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
             };
             Arc::new(
                 DriveProfile::conservative(kind, capacity)
-                    .map_err(|error| wrong(disk, error).help(PROFILE_HELP))?,
+                    .map_err(|error| bad_disk(disk, error).help(PROFILE_HELP))?,
             )
         }
     };
@@ -385,17 +384,17 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
     let Some(outstanding) = disk.outstanding else {
         return Ok((profile, is_measured));
     };
-    // Fewer than there were when it was measured: no request takes longer then.
+    // Fewer outstanding requests than during the measurement: no request takes longer then.
     let mut spec = profile.spec().clone();
     spec.outstanding = outstanding;
     let shallower = DriveProfile::new(spec).map_err(|error| {
-        wrong(disk, error).help("take `outstanding` out, or name another profile")
+        bad_disk(disk, error).help("remove `outstanding`, or set another profile")
     })?;
     Ok((Arc::new(shallower), is_measured))
 }
 
-/// Whether a disk is an emulated drive of the model that a profile is of. A shipped profile was measured
-/// on such a drive if at all, and nobody knows what a device or a file is.
+/// True if a disk is an emulated drive of the profile's model. Shipped profiles were measured on emulated
+/// drives, so they count as measured only there.
 fn is_emulated_as(disk: &DiskConfig, profile: &DriveProfile) -> bool {
     let plant = disk
         .plant
@@ -404,8 +403,8 @@ fn is_emulated_as(disk: &DiskConfig, profile: &DriveProfile) -> bool {
     plant.is_some_and(|plant| plant.name() == profile.name())
 }
 
-/// Whether the kernel takes a block device to have platters; partitions ask their disk. A device
-/// that does not say is taken to have them: the cautious guess.
+/// True if the kernel reports a block device as rotational; a partition has the value of its disk. A device
+/// without that value counts as rotational, the cautious guess.
 fn is_rotational(path: &Path) -> bool {
     let Ok(metadata) = std::fs::metadata(path) else {
         return true;

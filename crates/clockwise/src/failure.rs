@@ -1,8 +1,8 @@
-//! Why a command did not do what it was asked to: what, where, and what to do about it.
+//! Failures of commands: what is wrong, where, and what to do about it.
 //!
-//! Every failure ends in one of four exit statuses: 2 the input is wrong, 3 the disks cannot carry
-//! what was asked, 4 another server has taken the disks, 1 everything else. People read it on standard error; with `--json` it is one
-//! object there.
+//! Every failure has one of four exit statuses: 2 wrong input, 3 the disks cannot carry the load, 4 another
+//! server has taken the disks, 1 anything else. It is printed on standard error, as text for people or, with
+//! `--json`, as one object.
 
 mod refusal;
 
@@ -18,22 +18,31 @@ use serde::Serialize;
 
 use crate::text::printable;
 
-/// Which of the exit statuses.
+/// The style of a failure's text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// With the colours of a terminal.
+    Coloured,
+    /// Without colours.
+    Plain,
+}
+
+/// The class of a failure, which decides the exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// It could not be done: exit status 1.
+    /// The operation failed: exit status 1.
     Failed,
-    /// What was asked makes no sense: exit status 2.
+    /// The input is wrong: exit status 2.
     BadInput,
-    /// It makes sense, but does not fit: exit status 3.
+    /// The disks or the memory cannot carry the load: exit status 3.
     Refused,
-    /// Another server has taken the disks, and starting again would take them back: exit status 4.
+    /// Another server has taken the disks: exit status 4. A restart would take them back.
     TakenOver,
 }
 
 impl FailureKind {
-    /// The status the process ends with.
+    /// The exit status of the process.
     #[must_use]
     pub fn exit_code(self) -> ExitCode {
         ExitCode::from(match self {
@@ -45,10 +54,10 @@ impl FailureKind {
     }
 }
 
-/// Where in a file.
+/// A place in a text file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Place {
-    /// The file as it was named.
+    /// The path of the file as the user gave it.
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
@@ -86,33 +95,33 @@ impl Place {
     }
 }
 
-/// A failure, as it is told to the user. It begins as a [`Wrong`]; there is none without help.
+/// A failure as the user sees it. It is made from a [`FailureDraft`], so that each failure has help.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Failure {
-    /// Which exit status.
+    /// The class, which decides the exit status.
     pub kind: FailureKind,
-    /// What is wrong, in a sentence.
+    /// The error, in a sentence.
     pub what: String,
-    /// Where in a file, if it is in one.
+    /// The place in a file, for an error in a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Box<Place>>,
     /// The remedy.
     pub help: String,
-    /// For a reservation that does not fit: the numbers.
+    /// For a refused reservation: its numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<RefusalView>>,
 }
 
-/// What is wrong and where; a [`Failure`] when it says what to do about it as well.
+/// A failure without help. [`help`](Self::help) completes it.
 #[must_use]
 #[derive(Debug)]
-pub struct Wrong {
+pub struct FailureDraft {
     kind: FailureKind,
     what: String,
     place: Option<Box<Place>>,
 }
 
-impl Wrong {
+impl FailureDraft {
     fn new(kind: FailureKind, what: impl Into<String>) -> Self {
         Self {
             kind,
@@ -121,13 +130,13 @@ impl Wrong {
         }
     }
 
-    /// The same, at a place in a file.
+    /// Adds the place in a file.
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(Box::new(place));
         self
     }
 
-    /// With what to do about it.
+    /// Adds the remedy, which completes the failure.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Failure {
         Failure {
@@ -141,37 +150,37 @@ impl Wrong {
 }
 
 impl Failure {
-    /// Something could not be done.
-    pub fn failed(what: impl Into<String>) -> Wrong {
-        Wrong::new(FailureKind::Failed, what)
+    /// An operation failed: exit status 1.
+    pub fn failed(what: impl Into<String>) -> FailureDraft {
+        FailureDraft::new(FailureKind::Failed, what)
     }
 
-    /// Another server has taken the disks.
-    pub fn taken_over(what: impl Into<String>) -> Wrong {
-        Wrong::new(FailureKind::TakenOver, what)
+    /// Another server has taken the disks: exit status 4.
+    pub fn taken_over(what: impl Into<String>) -> FailureDraft {
+        FailureDraft::new(FailureKind::TakenOver, what)
     }
 
-    /// Something asked makes no sense.
-    pub fn bad_input(what: impl Into<String>) -> Wrong {
-        Wrong::new(FailureKind::BadInput, what)
+    /// The input is wrong: exit status 2.
+    pub fn bad_input(what: impl Into<String>) -> FailureDraft {
+        FailureDraft::new(FailureKind::BadInput, what)
     }
 
-    /// A part of this program failed where it cannot.
+    /// An error in this program itself: exit status 1.
     #[must_use]
     pub fn bug(what: impl Into<String>) -> Self {
-        Self::failed(what).help("this is an error of Clockwise; please report it with the log")
+        Self::failed(what).help("this is a bug in Clockwise; please report it with the log")
     }
 
-    /// The same, with something better to do about it.
+    /// Replaces the remedy by a better one.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = help.into();
         self
     }
 
-    /// As people read it, with the place in the file shown as the compiler shows one.
+    /// The text for people. The place in the file is shown as the compiler shows one.
     #[must_use]
-    pub fn render(&self, colour: bool) -> String {
+    pub fn render(&self, style: Style) -> String {
         let (what, help) = (printable(&self.what), printable(&self.help));
         let title = Level::ERROR.primary_title(what.as_ref());
         let mut group = match &self.place {
@@ -185,51 +194,50 @@ impl Failure {
             ),
         };
         group = group.element(Level::HELP.message(help.as_ref()));
-        let renderer = if colour {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
+        let renderer = match style {
+            Style::Coloured => Renderer::styled(),
+            Style::Plain => Renderer::plain(),
         };
         renderer.render(&[group]).clone()
     }
 }
 
-/// The remedy for something that is not allowed. Root needs another one than everybody else.
+/// The remedy for a denied operation. It differs for root, who cannot be told to use root.
 fn denied_help(error: &io::Error, is_root: bool) -> &'static str {
     let is_eperm = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
     match (is_eperm, is_root) {
         (true, _) => {
-            "not even the owner may: a security policy forbids it, such as a container's or SELinux's, or it is a file that is immutable or append-only (`lsattr` shows that, `chattr -i -a` takes it away)"
+            "the operation is forbidden even to the owner: by a security policy, such as a container's or SELinux's, or because the file is immutable or append-only (`lsattr` shows these flags, `chattr -i -a` clears them)"
         }
         (false, true) => {
-            "root may not either: it is read-only (`blockdev --getro`, `mount`), on a server that does not trust root, or a security policy forbids it"
+            "the operation is forbidden even to root: the target is read-only (`blockdev --getro`, `mount`), is on a server that does not trust root, or a security policy forbids it"
         }
         (false, false) => {
-            "do it as somebody who may, such as root or a member of the group that owns it, or change who may"
+            "run this as a user with permission, such as root or a member of the owning group, or change the permissions"
         }
     }
 }
 
-/// What to do about an error of the operating system.
+/// The remedy for an error of the operating system.
 pub(crate) fn host_help(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::NotFound => "check the path: a part of it is not there",
+        ErrorKind::NotFound => "check the path: a part of it does not exist",
         ErrorKind::PermissionDenied => denied_help(error, rustix::process::geteuid().is_root()),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "make room there, or name a place with more"
+            "free some space there, or choose a place with more space"
         }
-        ErrorKind::AlreadyExists => "take away what is there, or name another path",
-        ErrorKind::IsADirectory => "name a file; this is a folder",
-        ErrorKind::NotADirectory => "check the path: a part of it is no folder",
-        ErrorKind::AddrInUse => "end what listens there, or name another address",
+        ErrorKind::AlreadyExists => "remove the existing file, or choose another path",
+        ErrorKind::IsADirectory => "give a file; this is a folder",
+        ErrorKind::NotADirectory => "check the path: a part of it is not a folder",
+        ErrorKind::AddrInUse => "stop the program that listens there, or choose another address",
         ErrorKind::ReadOnlyFilesystem => {
-            "it is read-only: mount it so that it can be written (`mount -o remount,rw`), or name another place"
+            "the file system is read-only: remount it (`mount -o remount,rw`), or choose another place"
         }
         ErrorKind::ExecutableFileBusy => {
-            "it runs as a program, or is used as swap space (`swapon --show`): end that, or name another file"
+            "the file is a running program or in use as swap space (`swapon --show`): end that use, or choose another file"
         }
         _ => {
-            "that is the operating system's reason; `dmesg` may say more, and `ulimit -a` which limits there are"
+            "the operating system gave this reason; `dmesg` may tell more, and `ulimit -a` shows the limits of the process"
         }
     }
 }
@@ -239,15 +247,15 @@ pub fn io_failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
     host_failure(&format!("{doing} {}", path.display()), error)
 }
 
-/// The failure of something that the operating system does: `cannot start a thread: no memory`.
+/// The failure of an operation of the operating system: `cannot start a thread: no memory`.
 pub fn host_failure(doing: &str, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot {doing}: {error}")).help(host_help(error))
 }
 
-/// The content of a text file, and values of it that know where they stand.
+/// A text file, with which errors in it can name their place.
 #[derive(Debug)]
 pub struct SourceFile<'a> {
-    /// The file as it was named.
+    /// The path of the file as the user gave it.
     pub path: &'a Path,
     /// Its content.
     pub text: String,
@@ -257,32 +265,35 @@ impl<'a> SourceFile<'a> {
     /// Reads `path`.
     ///
     /// # Errors
-    /// When it cannot be read or is not UTF-8; it is bad input either way.
+    /// When the file cannot be read or is not UTF-8. Both are wrong input.
     pub fn read(path: &'a Path) -> Result<Self, Failure> {
         let bytes = std::fs::read(path).map_err(|error| Failure {
             kind: FailureKind::BadInput,
             ..io_failure("read", path, &error)
         })?;
         let text = String::from_utf8(bytes).map_err(|error| {
-            Failure::bad_input(format!("{} is not a text file: {error}", path.display()))
-                .help("name a text file, in UTF-8")
+            Failure::bad_input(format!(
+                "{} is not a UTF-8 text file: {error}",
+                path.display()
+            ))
+            .help("give a text file in UTF-8")
         })?;
         Ok(Self { path, text })
     }
 
-    /// Parses it as TOML of the form `T`.
+    /// Parses the text as TOML into a `T`.
     ///
     /// # Errors
-    /// When it is not, with the place.
-    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T, Wrong> {
+    /// The first syntax or type error, with its place.
+    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T, FailureDraft> {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..self.text.len().min(1));
-            self.wrong(span, error.message().trim_end())
+            self.bad_input(span, error.message().trim_end())
         })
     }
 
-    /// Something wrong at `span`.
-    pub fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Wrong {
+    /// Wrong input at `span`.
+    pub fn bad_input(&self, span: Range<usize>, what: impl Into<String>) -> FailureDraft {
         Failure::bad_input(what).at(Place::new(self.path, &self.text, span))
     }
 }
@@ -292,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_counted_in_lines_and_characters() {
+    fn place_is_counted_in_lines_and_characters() {
         let place = Place::new(Path::new("f"), "ab\nçd = 1\n", 5..6);
         assert_eq!((place.line, place.column), (2, 2));
         let past = Place::new(Path::new("f"), "ab", 10..20);
@@ -300,40 +311,40 @@ mod tests {
     }
 
     #[test]
-    fn names_in_a_failure_give_a_terminal_no_orders() {
-        let order = "\u{1b}[31m";
-        let place = Place::new(Path::new(order), "a = \u{1b}[31m1\n", 0..1);
-        let failure = Failure::bad_input(format!("no key in {order}"))
+    fn control_characters_in_a_failure_are_escaped() {
+        let control = "\u{1b}[31m";
+        let place = Place::new(Path::new(control), "a = \u{1b}[31m1\n", 0..1);
+        let failure = Failure::bad_input(format!("no key in {control}"))
             .at(place)
-            .help(format!("write {order}"));
-        let text = failure.render(false);
+            .help(format!("write {control}"));
+        let text = failure.render(Style::Plain);
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert_eq!(text.matches("\\u{1b}[31m").count(), 3, "{text}");
     }
 
     #[test]
-    fn root_is_not_told_to_be_root() {
+    fn help_for_root_does_not_suggest_root() {
         use rustix::io::Errno;
         let help = |errno: Errno, is_root| denied_help(&errno.into(), is_root);
         assert!(help(Errno::ACCESS, false).contains("such as root"));
-        for (errno, is_root, says) in [
+        for (errno, is_root, part) in [
             (Errno::PERM, true, "chattr -i"),
             (Errno::PERM, false, "chattr -i"),
             (Errno::ACCESS, true, "read-only"),
         ] {
             let help = help(errno, is_root);
-            assert!(help.contains(says) && !help.contains("as root"), "{help}");
+            assert!(help.contains(part) && !help.contains("as root"), "{help}");
         }
         assert!(host_help(&Errno::ROFS.into()).contains("remount,rw"));
         assert!(host_help(&Errno::TXTBSY.into()).contains("swap"));
     }
 
     #[test]
-    fn a_failure_shows_where_and_what_to_do() {
+    fn failure_shows_its_place_and_its_help() {
         let failure = Failure::bad_input("no such key")
             .at(Place::new(Path::new("x.toml"), "a = 1\nb = 2\n", 6..7))
             .help("take it out");
-        let text = failure.render(false);
+        let text = failure.render(Style::Plain);
         assert!(text.contains("x.toml:2:1"), "{text}");
         assert!(
             text.contains("no such key") && text.contains("take it out"),

@@ -1,31 +1,30 @@
-//! The control API: HTTP and JSON on a unix socket whose permissions say who may use it.
+//! The control API: HTTP and JSON on a Unix socket. The permissions of its file decide who may use it.
 //!
-//! | method and path | what it does |
+//! | method and path | action |
 //! |---|---|
-//! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | what there is and what happened |
-//! | `GET /v1/disks/{number}/profile` | the drive profile that overruns ask for |
+//! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | shows the pool, its disks, and everything at once |
+//! | `GET /v1/disks/{number}/profile` | shows a drive profile widened by the overruns so far |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
-//! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
-//! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
-//! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | one of them, whether it is sound, and what its index says |
+//! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
+//! | `GET /v1/volumes/{name}/recordings` | lists the recordings made there over RTSP |
+//! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
-//! | `GET`, `PATCH /v1/volumes/{name}/retention` | how much of what is recorded is kept |
-//! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
+//! | `GET`, `PATCH /v1/volumes/{name}/retention` | shows, changes how much of the recordings is kept |
+//! | `GET`, `POST /v1/sources` | lists the cameras to pull from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
-//! | `GET /v1/sessions`, `GET`, `PATCH`, `DELETE /v1/sessions/{number}` | who records and plays over RTSP, and what each has reserved |
-//! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
+//! | `GET /v1/sessions`, `GET`, `PATCH`, `DELETE /v1/sessions/{number}` | lists, shows, changes, ends sessions over RTSP |
+//! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | shows the progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
-//! | `GET /v1/streams/{id}/blocks` | how each block fared |
+//! | `GET /v1/streams/{id}/blocks` | reports on each block |
 //! | `POST /v1/window` | begins a new window for best-effort latency |
-//! | `GET /v1/openapi.json` | this, for programs |
+//! | `GET /v1/openapi.json` | describes the API for programs |
 //!
-//! Recordings as files are under `/media`, see [`files`].
+//! Recordings as files are below `/media`, see [`files`].
 //!
-//! The pool's own calls may wait for disks, and an admission test may take milliseconds, so every
-//! handler does its work on a thread where waiting harms nobody. Data of streams never comes through
-//! here, see [`crate::session`].
+//! Calls of the pool may wait for disks, and an admission test may take milliseconds, so every handler does
+//! its work on a thread that may block. Data of streams has a socket of its own, see [`crate::session`].
 
 mod body;
 mod disks;
@@ -66,28 +65,28 @@ use crate::wire::Problem;
 use crate::wire::view::{PoolView, StatusView, WarningView};
 use crate::{log, panics};
 
-/// What the handlers work on.
+/// The state that the handlers share.
 pub struct App {
     /// The pool.
     pub pool: Arc<Pool>,
-    /// What was recorded over RTSP.
+    /// The recordings made over RTSP.
     pub archives: Arc<Archives>,
     /// The cameras that are pulled from.
     pub sources: Sources,
     /// The stream sessions.
     pub sessions: Arc<Sessions>,
-    /// Where streams connect for their data.
+    /// The path of the socket for the data of streams.
     pub data_socket: String,
     /// The protocols that export volumes.
     pub exports: Arc<Exports>,
-    /// Moves under way, by volume.
+    /// The running moves, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
-    /// What is known of the recordings that are served over HTTP.
+    /// State of the recordings that are served over HTTP.
     pub media: files::Media,
 }
 
 impl App {
-    /// A server's state, without moves.
+    /// The state of a server that has just started.
     #[must_use]
     pub fn new(
         pool: Arc<Pool>,
@@ -108,29 +107,29 @@ impl App {
         }
     }
 
-    /// Everything at once.
+    /// The whole status.
     #[must_use]
     pub fn status(&self) -> StatusView {
         let mut status = StatusView::from(self.pool.status());
         status.planned = self.sessions.planned(engine::clock::now());
         let volumes = std::mem::take(&mut status.volumes).into_iter();
-        status.volumes = volumes.map(|of| volumes::moving(self, of)).collect();
+        status.volumes = volumes.map(|of| volumes::with_move(self, of)).collect();
         status.exports = self.exports.status().into_iter().map(Into::into).collect();
         for export in self.exports.reserved() {
             if !status.volumes.iter().any(|volume| volume.name == export) {
                 status.warnings.push(WarningView {
                     what: format!(
-                        "disk time is reserved for export {export}, but there is no such volume"
+                        "disk time is reserved for export {export}, but no volume has that name"
                     ),
                     concerns: Vec::new(),
                 });
             }
         }
-        status.warnings.extend(of_the_process());
+        status.warnings.extend(process_warnings());
         status
     }
 
-    /// Ends what runs for clients: moves stop after the extent at hand, streams end.
+    /// Ends the work for clients: moves stop after the present extent, downloads and streams end.
     pub fn close(&self) {
         for one in self
             .moves
@@ -145,18 +144,16 @@ impl App {
     }
 }
 
-/// What is wrong with the process itself.
-fn of_the_process() -> impl Iterator<Item = WarningView> {
+/// Warnings about the process itself.
+fn process_warnings() -> impl Iterator<Item = WarningView> {
     let lost = match log::lost() {
         0 => None,
-        lost => Some(format!(
-            "lines of the log that could not be written: {lost}"
-        )),
+        lost => Some(format!("log lines lost: {lost}")),
     };
     let survived = match panics::survived() {
         0 => None,
         count => Some(format!(
-            "calls, connections and cameras that ended in a panic: {count}; please report them with the log"
+            "calls, connections and cameras ended by a panic: {count}; please report this with the log"
         )),
     };
     let concerning_nothing = |what| WarningView {
@@ -166,13 +163,13 @@ fn of_the_process() -> impl Iterator<Item = WarningView> {
     lost.into_iter().chain(survived).map(concerning_nothing)
 }
 
-type Shared = Arc<App>;
+type SharedApp = Arc<App>;
 type Answer<T> = Result<Json<T>, Problem>;
 
-/// The most bytes of a body: names, numbers, and the disks of a placement.
+/// The most bytes of a body. Bodies consist of names, numbers, and the disks of a placement.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A JSON body of at most so many bytes, or a problem that says what is wrong with it.
+/// Extracts a JSON body of at most `BYTES_MAX` bytes.
 struct Body<T, const BYTES_MAX: usize = BODY_BYTES_MAX>(T);
 
 impl<S, T, const BYTES_MAX: usize> FromRequest<S> for Body<T, BYTES_MAX>
@@ -182,23 +179,23 @@ where
 {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let read = body::read(request, state, BYTES_MAX, body::WITHIN);
+        let read = body::read(request, state, BYTES_MAX, body::TIMEOUT);
         read.await.map(Self)
     }
 }
 
-/// A value that is written as a JSON object, and not as the list of its members either.
+/// A value that must be written as a JSON object. Serde alone would also accept a list of its members.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersOf(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-struct MembersOf<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersOf<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = Object<T>;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -210,7 +207,17 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersOf<T> {
     }
 }
 
-/// A part of the path, or a problem that says what is wrong with it.
+/// The problem of a request whose `part` is not of the described form.
+fn malformed(part: &str, status: StatusCode, what: String) -> Problem {
+    Problem::new(
+        status,
+        what,
+        "GET /v1/openapi.json describes the parameters of each call",
+    )
+    .at(part)
+}
+
+/// Extracts parameters of the path.
 struct PathPart<T>(T);
 
 impl<S: Send + Sync, T: serde::de::DeserializeOwned + Send> FromRequestParts<S> for PathPart<T> {
@@ -223,17 +230,12 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned + Send> FromRequestParts<S> 
             .await
             .map(|axum::extract::Path(value)| Self(value))
             .map_err(|rejection: PathRejection| {
-                Problem::new(
-                    rejection.status(),
-                    rejection.body_text(),
-                    "GET /v1/openapi.json describes what each path takes",
-                )
-                .at("the path")
+                malformed("the path", rejection.status(), rejection.body_text())
             })
     }
 }
 
-/// What follows the question mark of a path, or a problem that says what is wrong with it.
+/// Extracts parameters of the query.
 struct QueryPart<T>(T);
 
 impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for QueryPart<T> {
@@ -246,74 +248,70 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Que
             .await
             .map(|axum::extract::Query(value)| Self(value))
             .map_err(|rejection: QueryRejection| {
-                Problem::new(
-                    rejection.status(),
-                    rejection.body_text(),
-                    "GET /v1/openapi.json describes what each path takes",
-                )
-                .at("the query")
+                malformed("the query", rejection.status(), rejection.body_text())
             })
     }
 }
 
-/// Somebody who waits for an answer, until this is dropped: work that takes long looks whether he still does.
-struct Waiting(Arc<AtomicBool>);
+/// Held by a handler while its client waits for the answer. The handler is dropped when the client
+/// disconnects, and long work then stops.
+struct DisconnectGuard(Arc<AtomicBool>);
 
-impl Waiting {
-    /// He begins to wait; and what tells whether he does.
-    fn begin() -> (Self, impl Fn() -> bool + Send + 'static) {
-        let waits = Arc::new(AtomicBool::new(true));
-        let asked = Arc::clone(&waits);
-        (Self(waits), move || asked.load(Relaxed))
+impl DisconnectGuard {
+    /// Returns a guard, and a function that returns true until the guard is dropped.
+    fn new() -> (Self, impl Fn() -> bool + Send + 'static) {
+        let is_connected = Arc::new(AtomicBool::new(true));
+        let guard = Self(Arc::clone(&is_connected));
+        (guard, move || is_connected.load(Relaxed))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
         self.0.store(false, Relaxed);
     }
 }
 
-/// Does `work` where it may wait.
+/// Answers with the result of `work` as JSON.
 async fn answer<T: Send + 'static>(
-    app: Shared,
-    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+    app: SharedApp,
+    work: impl FnOnce(&SharedApp) -> Result<T, Problem> + Send + 'static,
 ) -> Answer<T> {
-    apart(app, work).await.map(Json)
+    run_blocking(app, work).await.map(Json)
 }
 
-/// The same, whatever it answers.
-async fn apart<T: Send + 'static>(
-    app: Shared,
-    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+/// Runs `work` on a thread that may block. A panic in it is answered with status 500.
+async fn run_blocking<T: Send + 'static>(
+    app: SharedApp,
+    work: impl FnOnce(&SharedApp) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let work = move || engine::panics::survive(|| work(&app));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(result)) => result,
-        // The log has it from the panic itself.
+        // The panic hook has written it to the log.
         Ok(Err(_)) | Err(_) => Err(Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the server failed at this call",
-            "its log says more; please report it",
+            "the server panicked during this call",
+            "please report this with the server's log",
         )),
     }
 }
 
-/// The pool in short.
+/// A summary of the pool.
 #[utoipa::path(get, path = "/v1/pool", responses((status = 200, body = PoolView)))]
-async fn pool(state: State<Shared>) -> Answer<PoolView> {
+async fn pool(state: State<SharedApp>) -> Answer<PoolView> {
     answer(state.0, |app| Ok(PoolView::from(app.status()))).await
 }
 
-/// Everything at once: what is promised and what happened.
+/// The whole status: what is promised and what happened.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
-async fn status(state: State<Shared>) -> Answer<StatusView> {
+async fn status(state: State<SharedApp>) -> Answer<StatusView> {
     answer(state.0, |app| Ok(app.status())).await
 }
 
-/// Begins a new window for best-effort latency and measured utilisation.
+/// Starts a new window for best-effort latency and measured utilisation.
 #[utoipa::path(post, path = "/v1/window", responses((status = 200, body = StatusView)))]
-async fn window(state: State<Shared>) -> Answer<StatusView> {
+async fn window(state: State<SharedApp>) -> Answer<StatusView> {
     answer(state.0, |app| {
         app.pool.reset_window();
         Ok(app.status())
@@ -324,12 +322,12 @@ async fn window(state: State<Shared>) -> Answer<StatusView> {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Clockwise control API",
-    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1. Every error is a problem object, `application/problem+json`. Recordings as files are under `/media/`, see the reference. Any other path that is not described here is answered with status 404, a method that a path does not take with 405.",
+    description = "Served on a Unix socket; the permissions of its file decide who may use it. Times are in nanoseconds, sizes in bytes, shares from 0 to 1. Every error is a problem object, `application/problem+json`. Recordings as files are below `/media/`, see the reference. Any other path is answered with status 404, a method that a path does not have with 405.",
     license(name = "Apache-2.0 OR MIT")
 ))]
 struct Description;
 
-fn routes() -> OpenApiRouter<Shared> {
+fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(pool))
         .routes(routes!(status))
@@ -348,8 +346,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     errors::with_errors(routes().into_openapi())
 }
 
-/// The whole API.
-pub fn router(app: Shared) -> Router {
+/// The router of the whole API.
+pub fn router(app: SharedApp) -> Router {
     let (router, description) = routes().split_for_parts();
     let description = Arc::new(errors::with_errors(description));
     let router = router.merge(files::routes()).route(
@@ -359,41 +357,41 @@ pub fn router(app: Shared) -> Router {
     with_fallbacks(router).with_state(app)
 }
 
-/// Answers each call at once that the pool is being opened.
+/// The router while the pool is being opened: it answers each call with status 503.
 pub fn opening() -> Router {
     Router::new().fallback(|request: Request| async move {
-        // Whoever sends a long body reads the answer when all of it was taken.
+        // A client that sends a long body reads the answer only after all of the body was taken.
         let mut body = request.into_body();
-        let taken = async { while let Some(Ok(_)) = body.frame().await {} };
-        // However much has come by then, the answer is the same.
-        let _ = tokio::time::timeout(body::WITHIN, taken).await;
+        let drain = async { while let Some(Ok(_)) = body.frame().await {} };
+        // The answer does not depend on the body, so an incomplete one is ignored.
+        let _ = tokio::time::timeout(body::TIMEOUT, drain).await;
         let mut answer = Problem::opening().into_response();
-        // This connection is served by this router to its end.
+        // This router serves the connection until it closes, so the client must open another one later.
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(header::CONNECTION, close);
         answer
     })
 }
 
-/// What is answered where there is nothing.
-fn with_fallbacks(router: Router<Shared>) -> Router<Shared> {
+/// Adds the answers for unknown paths and methods.
+fn with_fallbacks(router: Router<SharedApp>) -> Router<SharedApp> {
     router
         .fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::NOT_FOUND,
                 format!("there is nothing at {}", request.uri().path()),
-                "GET /v1/openapi.json lists what there is",
+                "GET /v1/openapi.json lists the calls",
             )
         })
         .method_not_allowed_fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format!(
-                    "{} does not take {}",
+                    "{} does not support {}",
                     request.uri().path(),
                     request.method()
                 ),
-                "GET /v1/openapi.json lists what there is",
+                "GET /v1/openapi.json lists the calls",
             )
         })
 }

@@ -1,5 +1,4 @@
-//! The server: what the `clockwise` binary is made of, as a library so that tests and benches
-//! reach its parts.
+//! All code of the `clockwise` binary, as a library so that tests and benches reach its parts.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The log: lines on standard error, written by a thread of its own.
 //!
-//! A thread that has something to tell hands over a line and goes on: it neither waits for who reads the log nor fails with
-//! them. A line is lost that cannot be written, or that comes while too many wait for a reader that does not read. Lost
-//! lines are counted, and how many they are is the next line that can be written.
+//! A thread hands its line over and continues: it neither waits for the reader of the log nor fails with it.
+//! A line is lost if it cannot be written, or if [`QUEUE_MAX`] lines already wait for a reader that does not
+//! read. LostCount lines are counted, and the next line that can be written reports the count.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,31 +23,31 @@ use tracing_subscriber::prelude::*;
 use crate::failure::{Failure, host_failure};
 
 /// The most lines that wait to be written.
-const WAITING_MAX: usize = 4_096;
+const QUEUE_MAX: usize = 4_096;
 
-/// How long the end of the program waits for the last lines to be written.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+/// The maximum time that the program waits at its end for the last lines to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many lines are lost and have not been told to be.
-type Lost = Arc<AtomicU64>;
+/// Number of lost lines that the log has not reported yet.
+type LostCount = Arc<AtomicU64>;
 
-/// Of the log of this process.
-static LOST: OnceLock<Lost> = OnceLock::new();
+/// The count of this process's log.
+static LOST: OnceLock<LostCount> = OnceLock::new();
 
 enum Message {
     Line(Vec<u8>),
-    /// Answers when all before it has been written or is lost.
+    /// A request for a reply when all earlier lines have been written or lost.
     Flush(SyncSender<()>),
 }
 
-/// Takes lines. It never waits and never fails.
+/// Queues lines for the writing thread. It never blocks and never fails.
 #[derive(Clone)]
-struct Lines {
+struct LineQueue {
     queue: SyncSender<Message>,
-    lost: Lost,
+    lost: LostCount,
 }
 
-impl Write for Lines {
+impl Write for LineQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.queue.try_send(Message::Line(line.to_vec())).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
+impl<'a> MakeWriter<'a> for LineQueue {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -68,14 +68,15 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// The log of a program. Dropped, it waits a moment for the last lines to be written.
+/// The log of this process. Dropping it waits [`FLUSH_TIMEOUT`] at most for the last lines to be written.
 pub(crate) struct Log(SyncSender<Message>);
 
 impl Log {
-    /// Waits a moment until all lines so far are written or lost; false if nobody takes them.
+    /// Waits until all lines so far are written or lost. Returns false if that takes longer than
+    /// [`FLUSH_TIMEOUT`], because nothing reads the log.
     pub(crate) fn flush(&self) -> bool {
         let (done, is_done) = mpsc::sync_channel(1);
-        self.0.try_send(Message::Flush(done)).is_ok() && is_done.recv_timeout(FLUSH_WITHIN).is_ok()
+        self.0.try_send(Message::Flush(done)).is_ok() && is_done.recv_timeout(FLUSH_TIMEOUT).is_ok()
     }
 }
 
@@ -85,26 +86,26 @@ impl Drop for Log {
     }
 }
 
-/// Begins the log. Messages go to standard error, where a service manager collects them; `RUST_LOG` chooses
-/// them by level and crate, such as `warn,media=debug`.
+/// Starts the log on standard error, where a service manager collects it. `RUST_LOG` filters lines by level
+/// and crate, such as `warn,media=debug`; `default` is the filter without it.
 ///
 /// # Errors
-/// When the host has no descriptor or thread for it.
+/// When the host has no descriptor or no thread for it.
 pub(crate) fn start(default: &str) -> Result<Log, Failure> {
-    let failed = |error: io::Error| host_failure("begin the log", &error);
+    let failed = |error: io::Error| host_failure("start the log", &error);
     let chosen = std::env::var("RUST_LOG").ok();
     let chosen = chosen.and_then(|text| text.parse::<Targets>().ok());
-    // The default is a constant that is right.
+    // The default is a valid constant.
     let filter = chosen.unwrap_or_else(|| default.parse().unwrap_or_default());
-    // A descriptor of its own: whoever else writes to standard error does not wait for this thread.
+    // A descriptor of its own: other writers to standard error do not wait for this thread's lock.
     let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
-    let lost = LOST.get_or_init(Lost::default);
-    let queue = begin(File::from(stderr), Arc::clone(lost)).map_err(failed)?;
-    let lines = Lines {
+    let lost = LOST.get_or_init(LostCount::default);
+    let queue = start_writer(File::from(stderr), Arc::clone(lost)).map_err(failed)?;
+    let lines = LineQueue {
         queue: queue.clone(),
         lost: Arc::clone(lost),
     };
-    // Only a second call can fail, and the first log is as good.
+    // Only a second call can fail; the first log stays in use then.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(lines)
         .log_internal_errors(false)
@@ -117,15 +118,15 @@ pub(crate) fn start(default: &str) -> Result<Log, Failure> {
     Ok(Log(queue))
 }
 
-/// How many lines are lost that the log itself has not told of yet.
+/// Number of lost lines that the log has not reported yet.
 pub(crate) fn lost() -> u64 {
     LOST.get().map_or(0, |lost| lost.load(Ordering::Relaxed))
 }
 
-/// Starts the thread that writes.
-fn begin(to: File, lost: Lost) -> io::Result<SyncSender<Message>> {
-    let (queue, messages) = mpsc::sync_channel(WAITING_MAX);
-    let out = Out {
+/// Starts the thread that writes the lines.
+fn start_writer(to: File, lost: LostCount) -> io::Result<SyncSender<Message>> {
+    let (queue, messages) = mpsc::sync_channel(QUEUE_MAX);
+    let out = LineWriter {
         to,
         lost,
         is_within_line: false,
@@ -137,69 +138,69 @@ fn begin(to: File, lost: Lost) -> io::Result<SyncSender<Message>> {
     Ok(queue)
 }
 
-/// Where lines go.
-struct Out {
+/// Writes the lines, on the log's thread.
+struct LineWriter {
     to: File,
-    lost: Lost,
-    /// The last line was written in part.
+    lost: LostCount,
+    /// True if the last line was written only in part.
     is_within_line: bool,
-    /// Why a line could not be written; empty if nobody took it in time.
+    /// Why a line could not be written; empty if lines were lost because the queue was full.
     reason: String,
 }
 
-impl Out {
+impl LineWriter {
     fn write_all(mut self, messages: &Receiver<Message>) {
         for message in messages {
             match message {
                 Message::Line(line) => {
-                    if !self.tell_lost() || !self.put(&line) {
+                    if !self.report_lost() || !self.write_line(&line) {
                         self.lost.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 Message::Flush(done) => {
-                    self.tell_lost();
-                    // Whoever asked may have given up.
+                    self.report_lost();
+                    // The thread that asked may have timed out.
                     let _ = done.try_send(());
                 }
             }
         }
     }
 
-    /// Tells how many lines are lost, if any are; whether lines can be written.
-    fn tell_lost(&mut self) -> bool {
+    /// Writes the number of lost lines, if there are any. Returns false if it cannot be written.
+    fn report_lost(&mut self) -> bool {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost == 0 {
             return true;
         }
         let mut line = String::new();
         let reason = match self.reason.as_str() {
-            "" => "nobody read them",
+            "" => "the reader of the log was too slow",
             reason => reason,
         };
-        // Text takes all that is written to it.
+        // Writing to a string does not fail.
         let _ = SystemTime.format_time(&mut Writer::new(&mut line));
         let _ = writeln!(
             line,
-            "  WARN lines of the log are lost lost={lost} reason={reason}"
+            "  WARN log lines were lost lost={lost} reason={reason}"
         );
-        let is_told = self.put(line.as_bytes());
-        if is_told {
+        let is_reported = self.write_line(line.as_bytes());
+        if is_reported {
             self.lost.fetch_sub(lost, Ordering::Relaxed);
             self.reason.clear();
         }
-        is_told
+        is_reported
     }
 
-    /// Writes a line; false if it is lost.
-    fn put(&mut self, line: &[u8]) -> bool {
-        let written = self.try_put(line);
+    /// Writes a line. Returns false if it is lost.
+    fn write_line(&mut self, line: &[u8]) -> bool {
+        let written = self.try_write_line(line);
         if let Err(error) = &written {
             self.reason = error.to_string();
         }
         written.is_ok()
     }
 
-    fn try_put(&mut self, line: &[u8]) -> io::Result<()> {
+    fn try_write_line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.is_within_line {
             self.write(b"\n")?;
             self.is_within_line = false;
@@ -212,14 +213,14 @@ impl Out {
         Ok(())
     }
 
-    /// Writes some of it, when the reader has room.
+    /// Writes a part of `bytes` as soon as the reader has room.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.to.write(bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    // Others have made it so, as a terminal that they share.
+                    // Another process that shares the file, such as a terminal, has made it non-blocking.
                     poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], None)?;
                 }
                 written => return written,
@@ -232,23 +233,25 @@ impl Out {
 mod tests {
     use std::fs::OpenOptions;
     use std::io::{BufRead, BufReader};
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
-    /// A log that writes to a file, and how many of its lines are lost.
-    fn log(to: File) -> (Log, Lines) {
-        let lost = Lost::default();
-        let queue = begin(to, Arc::clone(&lost)).unwrap();
-        let lines = Lines {
+    /// A log that writes to a file, and its queue with the count of lost lines.
+    fn log(to: File) -> (Log, LineQueue) {
+        let lost = LostCount::default();
+        let queue = start_writer(to, Arc::clone(&lost)).unwrap();
+        let lines = LineQueue {
             queue: queue.clone(),
             lost,
         };
         (Log(queue), lines)
     }
 
-    fn pipe(folder: &Path) -> std::path::PathBuf {
-        let path = folder.join("pipe");
+    /// A FIFO in `folder`, and a reader of it. The reader also has it open for writing, because opening one end of a
+    /// FIFO waits for the other end.
+    fn fifo(folder: &Path) -> (PathBuf, File) {
+        let path = folder.join("fifo");
         rustix::fs::mknodat(
             rustix::fs::CWD,
             &path,
@@ -257,11 +260,20 @@ mod tests {
             0,
         )
         .unwrap();
-        path
+        let reader = open_both_ends(&path);
+        (path, reader)
+    }
+
+    fn open_both_ends(fifo: &Path) -> File {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(fifo)
+            .unwrap()
     }
 
     #[test]
-    fn lines_that_a_full_disk_does_not_take_are_counted() {
+    fn lines_lost_on_a_full_disk_are_counted() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let (log, mut lines) = log(full);
         for _ in 0..3 {
@@ -272,58 +284,43 @@ mod tests {
     }
 
     #[test]
-    fn the_next_reader_is_told_how_many_lines_were_lost_without_one() {
+    fn next_reader_gets_the_count_of_lines_lost_without_a_reader() {
         let folder = tempfile::tempdir().unwrap();
-        let path = pipe(folder.path());
-        // Both ends, as opening one waits for the other.
-        let first = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let (path, first) = fifo(folder.path());
         let (log, mut lines) = log(OpenOptions::new().write(true).open(&path).unwrap());
         lines.write_all(b"one\n").unwrap();
         assert!(log.flush());
-        let mut said = String::new();
+        let mut line = String::new();
         let mut first = BufReader::new(first);
-        first.read_line(&mut said).unwrap();
-        assert_eq!(said, "one\n");
+        first.read_line(&mut line).unwrap();
+        assert_eq!(line, "one\n");
         drop(first);
         for _ in 0..2 {
             lines.write_all(b"two\n").unwrap();
         }
         assert!(log.flush());
         assert_eq!(lines.lost.load(Ordering::Relaxed), 2);
-        let second = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let second = open_both_ends(&path);
         lines.write_all(b"three\n").unwrap();
         assert!(log.flush());
-        let mut said = BufReader::new(second).lines().map(Result::unwrap);
-        let told = said.next().unwrap();
+        let mut read = BufReader::new(second).lines().map(Result::unwrap);
+        let report = read.next().unwrap();
         assert!(
-            told.contains("WARN") && told.contains("lost=2") && told.contains("Broken pipe"),
-            "{told}"
+            report.contains("WARN") && report.contains("lost=2") && report.contains("Broken pipe"),
+            "{report}"
         );
-        assert_eq!(said.next().unwrap(), "three");
+        assert_eq!(read.next().unwrap(), "three");
         assert_eq!(lines.lost.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_nobody_up() {
+    fn reader_that_does_not_read_blocks_no_writer() {
         let folder = tempfile::tempdir().unwrap();
-        let path = pipe(folder.path());
-        let reader = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let (path, reader) = fifo(folder.path());
         let (log, mut lines) = log(OpenOptions::new().write(true).open(&path).unwrap());
-        // More than the pipe and those that may wait are.
+        // More lines than the pipe and the queue have room for.
         let line = [&[b'x'; 1_023][..], b"\n"].concat();
-        let count = WAITING_MAX as u64 + 2_048;
+        let count = QUEUE_MAX as u64 + 2_048;
         for _ in 0..count {
             lines.write_all(&line).unwrap();
         }
@@ -331,21 +328,21 @@ mod tests {
         let lost = lines.lost.load(Ordering::Relaxed);
         assert!(lost > 0);
         let mut read = BufReader::new(reader).lines().map(Result::unwrap);
-        let mut told = None;
+        let mut report = None;
         let mut whole = 0;
-        while whole + lost < count || told.is_none() {
+        while whole + lost < count || report.is_none() {
             let line = read.next().unwrap();
             if line.contains("WARN") {
-                told = Some(line);
+                report = Some(line);
             } else {
                 assert_eq!(line.len(), 1_023);
                 whole += 1;
             }
         }
-        let told = told.unwrap();
+        let report = report.unwrap();
         assert!(
-            told.contains(&format!("lost={lost} reason=nobody")),
-            "{told}"
+            report.contains(&format!("lost={lost} reason=the reader")),
+            "{report}"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Sizes, rates and lengths of time as people write and read them.
+//! Sizes, rates and durations as people write and read them.
 //!
-//! Input is decimal text with a unit (`1.2MB/s`, `256KiB`, `500 ms`); it becomes an exact integer or
-//! an error that says why not. `KB` is 1,000 bytes and `KiB` 1,024; a bare `K` is refused, because
-//! half the tools mean one and half the other. Arithmetic is in integers, so what is read is what
-//! was written: no rounding through floating point, and `NaN` or `1e400` are not numbers here.
+//! Input is decimal text with a unit (`1.2MB/s`, `256KiB`, `500 ms`). It becomes an exact integer, or an
+//! error that names the reason. `KB` is 1,000 bytes and `KiB` 1,024; a bare `K` is refused because tools
+//! disagree about its value. Arithmetic is in integers: nothing is rounded through floating point, and `NaN`
+//! or `1e400` are not numbers.
 
 use std::fmt;
 use std::num::IntErrorKind;
@@ -11,63 +11,63 @@ use std::num::IntErrorKind;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::de::{self, Deserialize, Deserializer};
 
-/// Why a text is not a quantity.
+/// Why a text is not a quantity. Each message follows the name of the text's key or option.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("it is empty; write a number with a unit, such as {example}")]
     Empty {
-        /// What would do.
+        /// A valid text.
         example: &'static str,
     },
-    /// A minus sign.
+    /// The number has a minus sign.
     #[error("it is negative; it must be more than zero")]
     Negative,
-    /// Zero where zero means nothing.
+    /// The number is zero where it must be more.
     #[error("it is zero; it must be more than zero")]
     Zero,
-    /// Not digits with at most one point.
+    /// The number does not consist of digits with at most one point.
     #[error(
         "`{number}` is not a number; write digits with at most one decimal point, such as {example}"
     )]
     NotANumber {
-        /// What was found.
+        /// The text in question.
         number: String,
-        /// What would do.
+        /// A valid text.
         example: &'static str,
     },
-    /// No unit, where a number alone says nothing.
+    /// The unit is missing.
     #[error("`{number}` has no unit; write one of these after it: {known}")]
     NoUnit {
         /// The number.
         number: String,
-        /// The units there are.
+        /// The valid units.
         known: String,
     },
-    /// Seconds that are not whole.
-    #[error("`{text}` is not a whole number of seconds; write one, such as 5")]
+    /// The text is not a whole number of seconds.
+    #[error("`{text}` is not a whole number of seconds; write a number such as 5")]
     NotWhole {
-        /// What was found.
+        /// The text in question.
         text: String,
     },
-    /// Not a unit of this kind of quantity.
-    #[error("`{unit}` is not a unit known here; the units are {known}")]
+    /// The unit does not exist for this kind of quantity.
+    #[error("`{unit}` is not a valid unit; the units are {known}")]
     Unit {
-        /// What was found.
+        /// The text in question.
         unit: String,
-        /// The units there are.
+        /// The valid units.
         known: String,
     },
-    /// Times in another order than people say them.
+    /// The units of a duration are not in descending order.
     #[error(
-        "`{text}` begins with a shorter unit, or has one twice; write the longest first, such as 1h10m"
+        "the units of `{text}` are not in descending order; write the longest first and each once, such as 1h10m"
     )]
     Order {
-        /// What was found.
+        /// The text in question.
         text: String,
     },
-    /// More than 64 bits can say.
-    #[error("it is too large; the most is {most}")]
+    /// The value exceeds 64 bits.
+    #[error("it is too large; the maximum is {most}")]
     TooLarge {
         /// The largest value.
         most: String,
@@ -90,7 +90,7 @@ const SIZE_UNITS: Units = &[
     ("PiB", 1 << 50),
 ];
 
-/// In eighths of a byte per second.
+/// In bits per second.
 const RATE_UNITS: Units = &[
     ("B/s", 8),
     ("KB/s", 8_000),
@@ -115,7 +115,7 @@ const TIME_UNITS: Units = &[
     ("d", 86_400_000_000_000),
 ];
 
-/// The same where several stand together: a minute behind an hour is often one letter.
+/// The units of durations that consist of several: there `m` is a minute as well, as in `1h10m`.
 const UNITS_TOGETHER: Units = &[
     ("ns", 1),
     ("us", 1_000),
@@ -127,11 +127,12 @@ const UNITS_TOGETHER: Units = &[
     ("d", 86_400_000_000_000),
 ];
 
-/// The most digits after the decimal point that are looked at; the 38 digits of a `u128` hold them
-/// beside the largest multiplier.
+/// Digits after the decimal point that count; further digits are ignored. The 38 digits of a `u128` hold them
+/// together with the largest multiplier.
 const FRACTION_DIGITS_MAX: usize = 12;
 
-/// `text` in the smallest unit, rounded down. `bare` is the multiplier of a number without unit.
+/// Parses `text` into the smallest unit, rounded down. `bare` is the multiplier of a number without unit;
+/// without it a unit is required.
 fn parse(
     text: &str,
     units: Units,
@@ -160,7 +161,7 @@ fn parse(
         return Err(not_a_number());
     }
     let multiplier = match (unit, bare) {
-        // A part of a smallest unit is nothing: the unit has been forgotten.
+        // A fraction of the smallest unit makes no sense, so a unit was forgotten.
         ("", Some(bare)) if bare > 1 || fraction.is_empty() => bare,
         ("", _) => {
             return Err(QuantityError::NoUnit {
@@ -197,7 +198,7 @@ fn parse(
         .ok_or_else(too_large)
 }
 
-/// A time in nanoseconds: `90s`, or several units together, `1h10m`.
+/// Parses a duration in nanoseconds: `90s`, or several units together, `1h10m`.
 fn parse_nanos(text: &str, example: &'static str) -> Result<u128, QuantityError> {
     let mut pieces = Vec::new();
     let (mut begin, mut is_behind_unit) = (0, false);
@@ -252,16 +253,16 @@ fn positive(value: u128, most: impl FnOnce() -> String) -> Result<u64, QuantityE
 /// A size in bytes, more than zero: `64MiB`, `8TB`, `512`.
 ///
 /// # Errors
-/// When the text is not one.
+/// When the text is not such a quantity.
 pub fn parse_size(text: &str) -> Result<Bytes, QuantityError> {
     let bytes = parse(text, SIZE_UNITS, Some(1), "64MiB")?;
     positive(bytes, || "16 EiB".to_owned()).map(Bytes)
 }
 
-/// A place in something, in bytes from its beginning: `64MiB`, `8TB`, `0`.
+/// An offset in bytes, zero or more: `64MiB`, `8TB`, `0`.
 ///
 /// # Errors
-/// When the text is not one.
+/// When the text is not such a quantity.
 pub fn parse_position(text: &str) -> Result<Bytes, QuantityError> {
     let bytes = parse(text, SIZE_UNITS, Some(1), "64MiB")?;
     u64::try_from(bytes)
@@ -271,28 +272,28 @@ pub fn parse_position(text: &str) -> Result<Bytes, QuantityError> {
         })
 }
 
-/// A data rate, more than zero: `1.2MB/s`, `3Mbit/s`. A rate of less than a byte a second is zero.
+/// A data rate, more than zero: `1.2MB/s`, `3Mbit/s`. It is rounded down to whole bytes per second.
 ///
 /// # Errors
-/// When the text is not one.
+/// When the text is not such a quantity.
 pub fn parse_rate(text: &str) -> Result<BytesPerSecond, QuantityError> {
     let eighths = parse(text, RATE_UNITS, None, "1.2MB/s")?;
     positive(eighths / 8, || "16 EiB/s".to_owned()).map(BytesPerSecond)
 }
 
-/// A length of time, more than zero: `500ms`, `1.5 s`, `2h`, `1h10m`.
+/// A duration, more than zero: `500ms`, `1.5 s`, `2h`, `1h10m`.
 ///
 /// # Errors
-/// When the text is not one.
+/// When the text is not such a quantity.
 pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
     let nanos = parse_nanos(text, "500ms")?;
     positive(nanos, || "584 years".to_owned()).map(Nanos)
 }
 
-/// A time of something, from its beginning: `90s`, `1h`, `1h10m`, `0s`.
+/// A time from the beginning of a recording, zero or more: `90s`, `1h`, `1h10m`, `0s`.
 ///
 /// # Errors
-/// When the text is not one.
+/// When the text is not such a quantity.
 pub fn parse_moment(text: &str) -> Result<Nanos, QuantityError> {
     let nanos = parse_nanos(text, "90s")?;
     u64::try_from(nanos)
@@ -305,7 +306,7 @@ pub fn parse_moment(text: &str) -> Result<Nanos, QuantityError> {
 /// Whole seconds, more than zero: `5`.
 ///
 /// # Errors
-/// When the text is not a number of them.
+/// When the text is not a whole number above zero.
 pub fn parse_seconds(text: &str) -> Result<u64, QuantityError> {
     let most = || format!("{} s", u64::MAX);
     match text.trim().parse::<i128>() {
@@ -324,7 +325,7 @@ pub fn parse_seconds(text: &str) -> Result<u64, QuantityError> {
 /// A share of a whole: `20%` or `0.2`, from 0 to 1 inclusive.
 ///
 /// # Errors
-/// When the text is not one, or is outside of that.
+/// When the text is not a share, or is above 1.
 pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
     const BILLIONTHS: u128 = 1_000_000_000;
     let share = parse(text, &[("%", BILLIONTHS / 100)], Some(BILLIONTHS), "20%")?;
@@ -336,7 +337,7 @@ pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
     Ok(share as f64 / BILLIONTHS as f64)
 }
 
-/// Bytes for people: in binary units, three digits at least.
+/// A size for people, in binary units with three digits at least.
 #[derive(Clone, Copy, Debug)]
 pub struct Size(pub Bytes);
 
@@ -346,12 +347,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// A data rate for people: in decimal units, as disks and networks are sold.
+/// A data rate for people, in decimal units, as for disks and networks.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(pub BytesPerSecond);
 
 impl Rate {
-    /// The greatest rate that is no more than this and is shown as it is: one that may be asked for.
+    /// The largest rate, at most this one, that is displayed without rounding: one that a user can type.
     pub(crate) fn rounded_down(self) -> Self {
         let rate = self.0.get();
         let unit = match rate {
@@ -377,7 +378,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A length of time for people: three digits or so, in the unit that they would choose.
+/// A duration for people, with about three digits, in a suitable unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Span(pub Nanos);
 
@@ -396,7 +397,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Deserialises a quantity from text, for serde's `deserialize_with` on optional keys of a file.
+/// A quantity that is deserialised from text, for serde's `deserialize_with`.
 struct Text<T>(T);
 
 macro_rules! from_text {
@@ -407,11 +408,11 @@ macro_rules! from_text {
                 impl de::Visitor<'_> for Visitor {
                     type Value = Text<$kind>;
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str(concat!("a text with a unit, such as \"", $example, "\""))
+                        f.write_str(concat!("a string with a unit, such as \"", $example, "\""))
                     }
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
                         $parse(text).map(Text).map_err(|error| {
-                            E::custom(format_args!("\"{text}\" cannot be used: {error}"))
+                            E::custom(format_args!("\"{text}\" is not valid: {error}"))
                         })
                     }
                 }
@@ -429,7 +430,7 @@ from_text!(f64, parse_share, "20%");
 /// For `#[serde(deserialize_with = "quantity::text")]`.
 ///
 /// # Errors
-/// When the value is not a text that says a quantity of the field's type.
+/// When the value is not a string with a quantity of the field's type.
 #[expect(private_bounds, reason = "the wrapper only carries the implementation")]
 pub fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where

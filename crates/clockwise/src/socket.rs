@@ -1,4 +1,4 @@
-//! Unix sockets that are listened on: of the control API, of streams' data, and of the block export.
+//! Listening Unix sockets: for the control API, for the data of streams, and for the block export.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::failure::{Failure, io_failure};
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// How long a server that listens may take to accept another one, which only looks whether it is there.
+/// The maximum time for another server to accept a connection that tests if it is alive.
 const ACCEPTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A socket file that goes away with its owner.
+/// The path of a socket, whose file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
@@ -32,12 +32,12 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If somebody else took it away there is nothing left to do.
+        // The file may have been removed by someone else.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Connects to a socket, waiting so long for a server that has others to accept first, or accepts nobody.
+/// Connects to a socket. Waits at most `within` while the server's queue of connections is full.
 pub(crate) fn connect(path: &Path, within: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
@@ -52,12 +52,12 @@ pub(crate) fn connect(path: &Path, within: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Listens at `path`, without ever waiting, making its folder if there is none. Its file never has more
-/// permissions than `mode`. The socket of a server that is gone is replaced.
+/// Listens at `path` with a non-blocking socket, and creates its folder if needed. The file never has more
+/// permissions than `mode`. The socket file of a server that has ended is replaced.
 pub(crate) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure> {
     let address = SocketAddrUnix::new(path).map_err(|_| {
-        Failure::bad_input(format!("{} is too long for a socket", path.display())).help(
-            "a socket's path has at most 107 bytes: name another in the configuration, under /run for one",
+        Failure::bad_input(format!("{} is too long for a socket path", path.display())).help(
+            "a socket path has at most 107 bytes: set a shorter one in the configuration, such as one under /run",
         )
     })?;
     if let Some(folder) = path
@@ -65,11 +65,11 @@ pub(crate) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         std::fs::create_dir_all(folder).map_err(|error| {
-            io_failure("make the folder", folder, &error)
-                .help("make it, or name another place for the socket in the configuration")
+            io_failure("create the folder", folder, &error)
+                .help("create it, or set another path for the socket in the configuration")
         })?;
     }
-    clear(path)?;
+    remove_stale(path)?;
     listen_at(&address, path, mode).map_err(|error| io_failure("listen at", path, &error))
 }
 
@@ -84,7 +84,7 @@ fn listen_at(
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    // The kernel makes the file with the permissions of the socket, less the process's mask.
+    // The kernel creates the file with the permissions of the socket, less the umask of the process.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, address)?;
     let file = SocketFile(path.to_owned());
@@ -93,8 +93,8 @@ fn listen_at(
     Ok((UnixListener::from(socket), file))
 }
 
-/// Takes away the socket of a server that is gone; one that answers is an error.
-fn clear(path: &Path) -> Result<(), Failure> {
+/// Removes the socket file of a server that has ended. A server that still listens there is an error.
+fn remove_stale(path: &Path) -> Result<(), Failure> {
     let kind = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io_failure("use", path, &error)),
@@ -102,18 +102,18 @@ fn clear(path: &Path) -> Result<(), Failure> {
     };
     if !kind.is_socket() {
         return Err(
-            Failure::bad_input(format!("{} is there and is not a socket", path.display()))
-                .help("name another path for the socket in the configuration"),
+            Failure::bad_input(format!("{} exists and is not a socket", path.display()))
+                .help("set another path for the socket in the configuration"),
         );
     }
     match connect(path, ACCEPTS_WITHIN) {
-        // One that accepts nobody, as it was stopped, is there as well.
+        // A stopped server does not accept connections, but still owns its socket.
         Err(error) if error.kind() != ErrorKind::TimedOut => {
             std::fs::remove_file(path).map_err(|error| io_failure("replace", path, &error))
         }
         _ => Err(
-            Failure::failed(format!("another server listens at {}", path.display()))
-                .help("end it first, or name other sockets in the configuration"),
+            Failure::failed(format!("another server is listening at {}", path.display()))
+                .help("stop that server first, or set other socket paths in the configuration"),
         ),
     }
 }

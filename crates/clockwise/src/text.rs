@@ -1,17 +1,18 @@
-//! Text that may be shown.
+//! Text that is safe to print on a terminal.
 
 use std::borrow::Cow;
 
-/// `text` in which nothing gives a terminal orders: names come from files and from other people.
+/// Returns `text` with its control characters escaped, line feeds excepted. Names come from files and from
+/// other people, and must not control the terminal.
 #[must_use]
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_order = |c: char| c.is_control() && c != '\n';
-    if !text.contains(is_order) {
+    let is_control = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_control) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_order(c) {
+        if is_control(c) {
             shown.extend(c.escape_default());
         } else {
             shown.push(c);

@@ -1,4 +1,4 @@
-//! What goes over the control API: requests, answers and problems, as the server writes them and clients read them.
+//! Requests, answers and problems of the control API, as the server writes them and clients read them.
 
 pub mod ask;
 mod problem;
@@ -12,5 +12,6 @@ pub mod view;
 pub use problem::Problem;
 pub(crate) use problem::{NAME_HELP, PROBLEM_TYPE};
 
-/// The trailer that says how many blocks are missing of a file whose length was not said.
+/// The HTTP trailer with the number of blocks that are missing in a file, for files sent without
+/// `Content-Length`.
 pub const MISSING_BLOCKS: &str = "clockwise-missing-blocks";

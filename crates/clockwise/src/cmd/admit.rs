@@ -16,20 +16,20 @@ use crate::failure::{Failure, FailureKind, SourceFile};
 use crate::print::{Output, list, percent};
 use crate::quantity::Span;
 
-/// More tasks than a disk could serve a byte each second for.
+/// The most tasks: more than a disk could serve even at one byte per second each.
 const TASKS_MAX: u64 = 1_000_000;
 
-/// What to test.
+/// Options of `clockwise admit`.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "The file lists tasks:\n\n    [[task]]\n    name = \"camera\"       # optional\n    \
     service_us = 4000     # or service_ns, service_ms: worst-case time of a request\n    \
     period_us = 200000    # or period_ns, period_ms: time between requests, and their deadline\n    \
-    count = 33            # optional: this many of them\n\n\
-    Exit status: 0 schedulable, 3 refused, 2 the file is wrong."
+    count = 33            # optional: number of such tasks\n\n\
+    Exit status: 0 schedulable, 3 refused, 2 invalid file."
 )]
 pub struct Args {
-    /// The task list, a TOML file.
+    /// The list of tasks, a TOML file.
     file: PathBuf,
 }
 
@@ -53,11 +53,11 @@ struct TaskEntry {
     count: Option<Spanned<i64>>,
 }
 
-/// A number of a TOML file, whole or with a fraction.
+/// A number of a TOML file, an integer or a float.
 #[derive(Clone, Copy)]
 enum Number {
-    Whole(i64),
-    Fraction(f64),
+    Integer(i64),
+    Float(f64),
 }
 
 impl<'de> Deserialize<'de> for Number {
@@ -69,10 +69,10 @@ impl<'de> Deserialize<'de> for Number {
                 f.write_str("a number")
             }
             fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number::Whole(value))
+                Ok(Number::Integer(value))
             }
             fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number::Fraction(value))
+                Ok(Number::Float(value))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -80,14 +80,14 @@ impl<'de> Deserialize<'de> for Number {
 }
 
 impl Number {
-    /// The length of time, or why it is none.
+    /// The duration in units of `unit_ns` nanoseconds, or the reason why it is not valid.
     fn nanos(self, unit_ns: u64) -> Result<Nanos, &'static str> {
         let nanos = match self {
-            Self::Whole(value) if value <= 0 => return Err("it must be more than zero"),
-            Self::Whole(value) => value.unsigned_abs().checked_mul(unit_ns),
-            Self::Fraction(value) if value.is_nan() => return Err("it is not a number"),
-            Self::Fraction(value) if value <= 0.0 => return Err("it must be more than zero"),
-            Self::Fraction(value) => {
+            Self::Integer(value) if value <= 0 => return Err("it must be more than zero"),
+            Self::Integer(value) => value.unsigned_abs().checked_mul(unit_ns),
+            Self::Float(value) if value.is_nan() => return Err("it is not a number"),
+            Self::Float(value) if value <= 0.0 => return Err("it must be more than zero"),
+            Self::Float(value) => {
                 let nanos = (value * unit_ns as f64).round();
                 (nanos < u64::MAX as f64).then_some(nanos as u64)
             }
@@ -95,14 +95,14 @@ impl Number {
         match nanos {
             Some(0) => Err("it is less than a nanosecond"),
             Some(nanos) => Ok(Nanos(nanos)),
-            None => Err("it is too large; the most is 584 years"),
+            None => Err("it is too large; the maximum is 584 years"),
         }
     }
 }
 
 type Keys<'a> = [(&'static str, &'a Option<Spanned<Number>>, u64); 3];
 
-/// The one of three keys that is there.
+/// The value and the place of the only one of three keys that is given.
 fn time(
     source: &SourceFile<'_>,
     entry: &std::ops::Range<usize>,
@@ -115,51 +115,51 @@ fn time(
         .filter_map(|(name, value, unit)| value.as_ref().map(|value| (name, value, *unit)));
     let Some((name, value, unit)) = given.next() else {
         return Err(source
-            .wrong(head(entry), format!("the task has no {what}"))
+            .bad_input(head(entry), format!("the task has no {what}"))
             .help(format!("give one of {names}")));
     };
     if let Some((second, again, _)) = given.next() {
         return Err(source
-            .wrong(
+            .bad_input(
                 again.span(),
-                format!("the task has two of {what}: {name} and {second}"),
+                format!("the task has two values for the {what}: {name} and {second}"),
             )
             .help("keep one of them"));
     }
     match value.get_ref().nanos(unit) {
         Ok(nanos) => Ok((nanos, value.span())),
         Err(reason) => Err(source
-            .wrong(value.span(), format!("{name} cannot be used: {reason}"))
+            .bad_input(value.span(), format!("{name} is not valid: {reason}"))
             .help("give a number above zero and up to 584 years, such as 4000 or 2.5")),
     }
 }
 
-/// The `[[task]]` of an entry, as far as it can be told.
+/// The place of the `[[task]]` header of an entry.
 fn head(entry: &std::ops::Range<usize>) -> std::ops::Range<usize> {
     entry.start..entry.end.min(entry.start + "[[task]]".len())
 }
 
-/// What is said of a task list.
+/// The result of the admission test.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Verdict {
-    /// Whether all tasks meet all deadlines.
+    /// True if all tasks meet all deadlines.
     pub schedulable: bool,
-    /// The share of the disk's time that they ask for.
+    /// The share of the disk's time that the tasks need.
     pub utilization: f64,
-    /// Time that best effort may take at the worst moment, corrected; 0 of a refused set.
+    /// Delta-L, corrected: the time that best effort may take at the worst moment; 0 for a refused set.
     pub delta_l_ns: u64,
-    /// Whether `delta_l_ns` is the exact value, as against a safe lower bound.
+    /// True if `delta_l_ns` is exact, false if it is a safe lower bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta_l_is_exact: Option<bool>,
-    /// The same as the papers define it, which can be too large; 0 of a refused set.
+    /// Delta-L as the papers define it, which can be too large; 0 for a refused set.
     pub delta_l_published_ns: u64,
-    /// Which condition fails.
+    /// The condition that fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_by: Option<RefusedBy>,
-    /// In an interval of which length more is asked for than there is.
+    /// The length of the interval in which the demand exceeds the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<u64>,
-    /// How much more.
+    /// The excess of demand in that interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short_by_ns: Option<u64>,
     /// The task at fault.
@@ -167,20 +167,20 @@ pub(super) struct Verdict {
     pub task: Option<String>,
 }
 
-/// The tasks of a file, and what each is called.
+/// The tasks of a file and their names.
 #[derive(Default)]
 struct Tasks {
     params: Vec<(TaskId, TaskParams)>,
     names: Vec<String>,
-    /// How many the file lists.
+    /// The number of tasks in the file.
     listed: u64,
     utilization: f64,
-    /// The first that not even a disk of its own could serve.
-    impossible: Option<Impossible>,
+    /// The first task that even a disk of its own could not serve.
+    infeasible: Option<InfeasibleTask>,
 }
 
 /// A task whose requests take longer than its period.
-struct Impossible {
+struct InfeasibleTask {
     name: String,
     service: Nanos,
     period: Nanos,
@@ -196,8 +196,8 @@ impl Tasks {
         });
     }
 
-    /// The first in the file of the tasks that are at fault as much as the one that was found to be: where
-    /// a request is too long for those with shorter periods, any that is as long.
+    /// The first task in the file that is at fault. If a request is too long for tasks with shorter periods,
+    /// every task with requests of that length is at fault, and the test reports any of them.
     fn first_at_fault(&self, refusal: &Refusal) -> usize {
         let found = refusal.task.0 as usize;
         if refusal.by == RefusedBy::Utilization {
@@ -215,10 +215,10 @@ impl Tasks {
 fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
     let file: TaskFile = source
         .parse()
-        .map_err(|wrong| wrong.help("`clockwise admit --help` shows a file with every key"))?;
+        .map_err(|draft| draft.help("`clockwise admit --help` shows a file with every key"))?;
     if file.task.is_empty() {
         return Err(source
-            .wrong(0..0, "there are no tasks in the file")
+            .bad_input(0..0, "the file has no tasks")
             .help("add a [[task]]; see `clockwise admit --help`"));
     }
     let mut tasks = Tasks::default();
@@ -256,7 +256,7 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
             Ok(params) if count == 1 => tasks.add(&name, None, params),
             Ok(params) => (1..=count).for_each(|copy| tasks.add(&name, Some(copy), params)),
             Err(TaskError::LongerThanPeriod { .. }) => {
-                tasks.impossible.get_or_insert(Impossible {
+                tasks.infeasible.get_or_insert(InfeasibleTask {
                     name,
                     service,
                     period,
@@ -264,29 +264,29 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
             }
             Err(error) => {
                 return Err(source
-                    .wrong(period_span, error.to_string())
-                    .help("give a period of less than nine years"));
+                    .bad_input(period_span, error.to_string())
+                    .help("set a period of less than nine years"));
             }
         }
     }
     Ok(tasks)
 }
 
-/// How many tasks an entry stands for, where `before` have been listed already.
+/// The number of tasks of an entry, if `before` tasks were listed before it.
 fn count(source: &SourceFile<'_>, entry: &Spanned<TaskEntry>, before: u64) -> Result<u64, Failure> {
     let given = entry.get_ref().count.as_ref();
     let place = given.map_or_else(|| head(&entry.span()), Spanned::span);
     match given.map_or(Ok(1), |given| u64::try_from(*given.get_ref())) {
         Ok(count) if count > 0 && count <= TASKS_MAX - before => Ok(count),
         Ok(count) if count > 0 => Err(source
-            .wrong(
+            .bad_input(
                 place,
-                format!("there are too many tasks: the most is {TASKS_MAX} in all"),
+                format!("there are too many tasks: the maximum is {TASKS_MAX} in total"),
             )
-            .help("one task with the rate of many stands for them")),
+            .help("combine many small tasks into one task with their total rate")),
         _ => Err(source
-            .wrong(place, "count must be at least 1")
-            .help("take the task out if there is none of it")),
+            .bad_input(place, "count must be at least 1")
+            .help("remove the task if there are none")),
     }
 }
 
@@ -303,8 +303,8 @@ fn verdict(tasks: &Tasks) -> Verdict {
         short_by_ns: Some(short_by.get()),
         task,
     };
-    if let Some(alone) = &tasks.impossible {
-        // In one of its periods it alone asks for more than there is.
+    if let Some(alone) = &tasks.infeasible {
+        // One request of it takes longer than its whole period.
         let short_by = alone.service.saturating_sub(alone.period);
         let task = Some(alone.name.clone());
         return refused(RefusedBy::Utilization, alone.period, short_by, task);

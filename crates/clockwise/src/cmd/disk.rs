@@ -18,14 +18,13 @@ use crate::wire::view::{DiskView, StatusView};
 pub enum DiskCommand {
     /// Show the pool's disks, or one of them in full.
     Show {
-        /// The disk's number, its name, or the last part of that.
+        /// The disk's number, its name, or the last part of its name.
         disk: Option<String>,
     },
-    /// Print the drive profile that a disk should be served by: the one that it is served by, widened by
-    /// what requests have taken longer than predicted. Save it, name it as the disk's `profile`, and
-    /// start the server again.
+    /// Print the drive profile that a disk should have: the present profile, widened by the overruns so far.
+    /// Save it, set it as the disk's `profile`, and restart the server.
     Profile {
-        /// The disk's number, its name, or the last part of that.
+        /// The disk's number, its name, or the last part of its name.
         disk: String,
     },
 }
@@ -53,36 +52,36 @@ pub(super) fn run_disk(
             let number = find_disk(&names, disk)?;
             let path = format!("/v1/disks/{number}/profile");
             let profile: ProfileView = block_on(client.get(&path))?;
-            output.note(&learned(&profile));
+            output.note(&measured(&profile));
             output.result(&profile, || profile.toml.trim_end().to_owned())?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a profile has learned.
-fn learned(profile: &ProfileView) -> String {
+/// A sentence about the measured service times behind a profile.
+fn measured(profile: &ProfileView) -> String {
     let most = percent(profile.actual_over_predicted_max);
     if profile.actual_over_predicted_max > 1.0 {
         format!(
-            "a request of {} took {most} of what was predicted: the times are widened by {} % in all{}",
+            "a request of {} took {most} of its predicted time: the profile's times are widened by {} % in total{}",
             profile.disk,
             profile.widened_percent,
             if profile.widened_percent == DriveProfile::WIDENED_PERCENT_MAX {
-                ", the most there is; longer than that is a drive that failed"
+                ", the maximum; a drive that takes longer counts as failed"
             } else {
                 ""
             }
         )
     } else {
         format!(
-            "no request of {} took longer than predicted, but at most {most} of it: the profile is as it was",
+            "no request of {} took more than {most} of its predicted time: the profile is unchanged",
             profile.disk
         )
     }
 }
 
-/// Which of the disks is meant: by its name, its number, or the last part of its name.
+/// The index of the disk with this name, number, or last part of its name.
 pub(super) fn find_disk(names: &[&str], wanted: &str) -> Result<usize, Failure> {
     let is_number = |number: usize| number.to_string() == wanted;
     let exact = names.iter().position(|name| *name == wanted);
@@ -93,15 +92,15 @@ pub(super) fn find_disk(names: &[&str], wanted: &str) -> Result<usize, Failure> 
     match short.collect::<Vec<_>>()[..] {
         [found] => Ok(found),
         [] => Err(Failure::bad_input(format!(
-            "there is no disk {wanted:?} among {}",
+            "there is no disk {wanted:?}; the disks are {}",
             names.join(", ")
         ))
         .help("`clockwise disk show` lists the disks")),
         [first, second, ..] => Err(Failure::bad_input(format!(
-            "{wanted:?} may be disk {first}, {:?}, or disk {second}, {:?}",
+            "{wanted:?} is ambiguous: it may be disk {first}, {:?}, or disk {second}, {:?}",
             names[first], names[second]
         ))
-        .help("give the number of one, or its whole name")),
+        .help("give the disk's number, or its full name")),
     }
 }
 
@@ -113,14 +112,14 @@ fn profile(disk: &DiskView) -> String {
     }
 }
 
-/// How a disk is, in a few words.
+/// The state of a disk in a few words.
 fn state(disk: &DiskView) -> String {
     if let Some(reason) = &disk.failed {
         reason.clone()
     } else if disk.stalled_ns > 0 {
         format!("stalled, no answer for {}", Span(Nanos(disk.stalled_ns)))
     } else {
-        "well".to_owned()
+        "ok".to_owned()
     }
 }
 
@@ -175,8 +174,8 @@ fn disk_text(disk: &DiskView) -> String {
         ("busy", percent(disk.utilization_measured)),
         ("delta-L", span(disk.delta_l_ns)),
         ("slack now", slack(disk.slack_ns)),
-        ("served in their turn", disk.served.real_time.to_string()),
-        ("served early", disk.served.early.to_string()),
+        ("served after release", disk.served.real_time.to_string()),
+        ("served before release", disk.served.early.to_string()),
         ("best effort in slack", disk.served.slack.to_string()),
         (
             "best effort in containers",
@@ -185,7 +184,7 @@ fn disk_text(disk: &DiskView) -> String {
         (
             "requests completed",
             format!(
-                "{} of streams, {} that somebody waited for, {} that nobody did",
+                "{} of streams, {} synchronous, {} asynchronous",
                 disk.completed.streams, disk.completed.sync, disk.completed.asynchronous
             ),
         ),
@@ -198,7 +197,7 @@ fn disk_text(disk: &DiskView) -> String {
             ),
         ),
         (
-            "  with the host's own",
+            "  with host lateness",
             format!(
                 "{}, the worst by {}",
                 disk.misses_gross,
@@ -239,15 +238,15 @@ fn disk_text(disk: &DiskView) -> String {
     ])
 }
 
-/// How long requests took of what the profile allows, and what to make of it.
+/// The ratio of actual to predicted service times, and the widening that would avoid overruns.
 fn actual_over_predicted(disk: &DiskView) -> String {
     let (mean, most) = (disk.actual_over_predicted, disk.actual_over_predicted_max);
-    let mut text = format!("{} in all, at most {}", percent(mean), percent(most));
+    let mut text = format!("{} overall, at most {}", percent(mean), percent(most));
     if most > 1.0 {
-        // Rounded up, so that what took longest fits.
+        // Rounded up, so that the longest request fits.
         let factor = ((most * 1e3).round() / 10.0).ceil() / 100.0;
         text += &format!(
-            "; the profile's times would have to be {factor:.2} times as long for no overruns"
+            "; without overruns the profile's times would have to be {factor:.2} times as long"
         );
     }
     text
@@ -258,13 +257,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_found_by_name_number_and_the_last_part_of_its_name() {
+    fn disk_is_found_by_name_number_and_last_part_of_its_name() {
         let names = ["/a/x", "/b/x", "/b/y", "1"];
         let found = |wanted| find_disk(&names, wanted);
         assert_eq!(found("/b/x"), Ok(1));
         assert_eq!(found("y"), Ok(2));
         assert_eq!(found("0"), Ok(0));
-        // A name comes before a number.
+        // A name takes precedence over a number.
         assert_eq!(found("1"), Ok(3));
         let unclear = found("x").unwrap_err();
         assert!(
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn overruns_say_by_how_much_the_profile_is_too_narrow() {
+    fn overruns_show_how_much_wider_the_profile_has_to_be() {
         let mut disk = DiskView {
             actual_over_predicted: 0.48,
             actual_over_predicted_max: 0.973,
@@ -285,35 +284,35 @@ mod tests {
         };
         assert_eq!(
             actual_over_predicted(&disk),
-            "48.0 % in all, at most 97.3 %"
+            "48.0 % overall, at most 97.3 %"
         );
         disk.actual_over_predicted_max = 1.231;
-        let said = actual_over_predicted(&disk);
+        let text = actual_over_predicted(&disk);
         assert!(
-            said.contains("at most 123.1 %") && said.contains("1.24 times"),
-            "{said}"
+            text.contains("at most 123.1 %") && text.contains("1.24 times"),
+            "{text}"
         );
     }
 
     #[test]
-    fn a_disk_is_well_only_if_it_answers() {
+    fn disk_that_does_not_answer_is_stalled() {
         let stalled = DiskView {
             name: "sdb".to_owned(),
             stalled_ns: 3_200_000_000,
             ..DiskView::default()
         };
-        for said in [
+        for text in [
             disk_text(&stalled),
             disks_text(std::slice::from_ref(&stalled)),
         ] {
-            assert!(said.contains("stalled, no answer for 3.20 s"), "{said}");
-            assert!(!said.contains("well"), "{said}");
+            assert!(text.contains("stalled, no answer for 3.20 s"), "{text}");
+            assert!(!text.contains("ok"), "{text}");
         }
         let failed = DiskView {
             failed: Some("gone".to_owned()),
             ..stalled
         };
         assert_eq!(state(&failed), "gone");
-        assert_eq!(state(&DiskView::default()), "well");
+        assert_eq!(state(&DiskView::default()), "ok");
     }
 }

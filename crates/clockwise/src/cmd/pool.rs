@@ -17,19 +17,19 @@ use crate::wire::view::PoolView;
 /// `clockwise pool`.
 #[derive(Subcommand, Debug)]
 pub enum PoolCommand {
-    /// Make a pool of the configuration's disks; what is on them is lost. No server may run.
+    /// Create a pool on the configuration's disks, which destroys all data on them. No server may run.
     Create {
-        /// The size of extents, such as 64MiB [default: that of the configuration, or the smallest
-        /// whose access is at least 85 % transfer].
+        /// The size of extents, such as 64MiB [default: `extent` of the configuration, or the smallest size
+        /// for which an access is at least 85 % transfer].
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         extent: Option<Bytes>,
-        /// Take disks that belong to a pool already, or have anything else on them.
+        /// Overwrite disks that belong to a pool or have other data on them.
         #[arg(long)]
         force: bool,
     },
     /// Show the pool that the server has open.
     Show,
-    /// Verify the configuration's disks and the pool's structures on them, changing nothing. No
+    /// Check the configuration's disks and the pool's structures on them, without changing anything. No
     /// server may run.
     Check,
 }
@@ -63,28 +63,28 @@ fn create(
         extent_bytes: extent.or(config.extent),
         force,
     };
-    // Before any file is made for it.
+    // Before any file is created for the pool.
     options.check().map_err(pool_failure)?;
     let count = config.disks.len();
-    let (extent, is_measured) = output.during("making the pool", || {
+    let (extent, is_measured) = output.during("creating the pool", || {
         let opened = disks::open(&config, Absent::Make)?;
         let is_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
         let extent = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
         opened.made.keep();
         Ok::<_, Failure>((extent, is_measured))
     })?;
-    let made = serde_json::json!({
+    let created = serde_json::json!({
         "name": options.name, "disks": count, "extent_bytes": extent.get(),
         "profiles_are_measured": is_measured,
     });
-    output.result(&made, || {
+    output.result(&created, || {
         let note = if is_measured || options.extent_bytes.is_some() {
             ""
         } else {
-            "its extents are chosen after profiles that were not measured; --extent and --force make it anew with others\n"
+            "the extent size was chosen from profiles that were not measured; create the pool again with --extent and --force to change it\n"
         };
         format!(
-            "made pool {:?} of {} with extents of {}; serve it with `clockwise serve`\n{note}",
+            "created pool {:?} of {} with extents of {}; start it with `clockwise serve`\n{note}",
             options.name,
             counted(count as u64, "disk"),
             Size(extent)
@@ -95,7 +95,7 @@ fn create(
 
 fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
-    let mut report = output.during("examining the pool", || {
+    let mut report = output.during("checking the pool", || {
         let opened = disks::open(&config, Absent::Refuse)?;
         Pool::check(&opened.memory, opened.disks).map_err(pool_failure)
     })?;
@@ -108,7 +108,7 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         remedy: of.remedy,
         is_error: false,
     }));
-    // Disks know their pool by a number; what people call it is in the configuration.
+    // Disks store the pool's identifier only; its name is in the configuration.
     report.name = config.open.name;
     let errors = report
         .findings
@@ -133,7 +133,7 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
             })
             .collect();
         text += &format!(
-            "pool {:?}: {} and {} examined, {}\n",
+            "pool {:?}: {} and {} checked, {}\n",
             report.name,
             counted(report.volumes, "volume"),
             counted(report.records, "record"),

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::block_on;
 use super::stream::target::Target;
-use crate::client::{ApiClient, Downloaded};
+use crate::client::{ApiClient, Download};
 use crate::failure::{Failure, FailureKind};
-use crate::print::{Output, list, table};
+use crate::print::{Output, counted, list, table};
 use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 use crate::text::printable;
 use crate::wire::recordings::{
@@ -26,38 +26,39 @@ use crate::wire::recordings::{
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
 pub enum RecordingCommand {
-    /// List what was recorded over RTSP in a volume.
+    /// List the recordings in a volume.
     List {
         /// The volume.
         volume: String,
     },
-    /// Show a recording and what can be made of it.
+    /// Show a recording and its tracks.
     Show {
         /// The volume.
         volume: String,
-        /// Its number there.
+        /// The number of the recording.
         number: u64,
     },
-    /// Write a recording to a file, without encoding it anew: what is read takes what the streams leave.
+    /// Write a recording to a file without re-encoding. Reads are best effort.
     Export(ExportArgs),
-    /// Read all of a recording, and say what of it is damaged.
+    /// Read all of a recording and report damage.
     Check {
         /// The volume.
         volume: String,
-        /// Its number there.
+        /// The number of the recording.
         number: u64,
     },
-    /// List what the index of a recording says: when its groups of blocks begin, or a time's blocks and key frames.
+    /// Show the index of a recording: the start of its groups of blocks, or the blocks and key frames of a
+    /// time range.
     Index(IndexArgs),
-    /// Delete recordings; one that goes on cannot be.
+    /// Delete recordings. A recording in progress cannot be deleted.
     Delete {
         /// The volume.
         volume: String,
-        /// Their numbers.
+        /// The numbers of the recordings.
         #[arg(required = true)]
         numbers: Vec<u64>,
     },
-    /// Say how much of what is recorded in a volume is kept, or show it.
+    /// Set or show how much of a volume's recordings is kept.
     Keep(KeepArgs),
 }
 
@@ -66,19 +67,20 @@ pub enum RecordingCommand {
 pub struct ExportArgs {
     /// The volume.
     volume: String,
-    /// Its number there.
+    /// The number of the recording.
     number: u64,
     /// The file, or `-` for standard output.
     #[arg(long)]
     to: PathBuf,
-    /// From which time of the recording on, such as 1h or 90s: from the key frame before [default: its beginning].
+    /// The start, such as 1h or 90s: the export starts at the key frame before that time [default: the
+    /// recording's beginning].
     #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
     from: Option<Nanos>,
-    /// Up to which time of the recording [default: its end].
+    /// The end [default: the recording's end].
     #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
     until: Option<Nanos>,
-    /// This track alone and as it was sent (H.264, H.265, AAC, Motion JPEG, sound that is not compressed), instead of
-    /// MP4.
+    /// Export this track alone as it was sent (H.264, H.265, AAC, Motion JPEG, uncompressed audio), instead
+    /// of MP4.
     #[arg(long)]
     track: Option<u64>,
 }
@@ -88,49 +90,50 @@ pub struct ExportArgs {
 pub struct IndexArgs {
     /// The volume.
     volume: String,
-    /// Its number there.
+    /// The number of the recording.
     number: u64,
-    /// List blocks and key frames from this time of the recording on, such as 1h or 90s: from the block that is played
-    /// then.
+    /// List blocks and key frames from this time on, such as 1h or 90s, beginning with the block that is
+    /// played then.
     #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
     from: Option<Nanos>,
-    /// List blocks and key frames up to this time of the recording.
+    /// List blocks and key frames up to this time.
     #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
     to: Option<Nanos>,
-    /// List all frames of that time instead, with where each lies and how long it is.
+    /// List all frames of the time range instead, with their places and sizes.
     #[arg(long)]
     frames: bool,
 }
 
-/// How much is kept.
+/// Options of `clockwise recording keep`.
 #[derive(clap::Args, Debug)]
 pub struct KeepArgs {
     /// The volume.
     volume: String,
-    /// Let go of what is older, such as 30d.
+    /// Drop recordings that are older than this, such as 30d.
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     age: Option<Nanos>,
-    /// Let go of the oldest when recordings come to more than that, such as 500GiB.
+    /// Drop the oldest recordings when all together exceed this size, such as 500GiB.
     #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
     size: Option<Bytes>,
-    /// Let the volume grow up to that instead of overwriting the oldest, such as 2TiB; 0: it stays as long as it is.
+    /// Let the volume grow up to this size, such as 2TiB, instead of dropping the oldest recordings; 0: its
+    /// size is fixed.
     #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     grow_to: Option<Bytes>,
-    /// Leave so much of the pool's space to others, such as 100GiB: the volume does not grow beyond that, and gives
-    /// back what is missing of it; 0: it takes what there is.
+    /// Leave this much of the pool's space to others, such as 100GiB: the volume does not grow beyond that,
+    /// and returns space to restore it; 0: the volume may take all space.
     #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     free: Option<Bytes>,
     /// Keep everything until the volume is full.
     #[arg(long, conflicts_with_all = ["age", "size"])]
     everything: bool,
-    /// Do it although something that is recorded goes at once by that, for good.
+    /// Apply the change even if recordings are lost at once.
     #[arg(long)]
     force: bool,
 }
 
-/// What was exported.
+/// The result of an export.
 #[derive(Serialize)]
-struct Exported {
+struct ExportResult {
     to: String,
     bytes: u64,
 }
@@ -151,15 +154,15 @@ pub(super) fn run(
         RecordingCommand::List { volume } => {
             let path = format!("{}/recordings", super::volume::path(volume)?);
             let recordings: Vec<RecordingView> = block_on(client.get(&path))?;
-            output.result(&recordings, || text(&recordings))?;
+            output.result(&recordings, || list_text(&recordings))?;
         }
         RecordingCommand::Show { volume, number } => {
             let of: RecordingDetail = block_on(client.get(&path(volume, *number)?))?;
-            output.result(&of, || shown(&of))?;
+            output.result(&of, || detail_text(&of))?;
         }
         RecordingCommand::Export(args) => return export(client, args, output),
         RecordingCommand::Index(args) => {
-            in_order(args.from, args.to, "--to")?;
+            check_order(args.from, args.to, "--to")?;
             let mut path = format!("{}/index?", path(&args.volume, args.number)?);
             for (name, time) in [("from_ns", args.from), ("to_ns", args.to)] {
                 if let Some(time) = time {
@@ -180,7 +183,7 @@ pub(super) fn run(
             let path = format!("{}/check", path(volume, *number)?);
             let of: RecordingCheck =
                 output.during("reading the recording", || block_on(client.get(&path)))?;
-            output.result(&of, || checked(&of))?;
+            output.result(&of, || check_text(&of))?;
             if !of.is_sound {
                 return Ok(FailureKind::Failed.exit_code());
             }
@@ -189,23 +192,27 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether there is a time between two options.
-fn in_order(from: Option<Nanos>, until: Option<Nanos>, name: &'static str) -> Result<(), Failure> {
+/// Checks that the end is after the start.
+fn check_order(
+    from: Option<Nanos>,
+    until: Option<Nanos>,
+    until_option: &'static str,
+) -> Result<(), Failure> {
     match (from, until) {
         (Some(from), Some(until)) if until <= from => Err(Failure::bad_input(format!(
-            "{name} {} is not after --from {}",
+            "{until_option} {} is not after --from {}",
             Span(until),
             Span(from)
         ))
-        .help("give both from the beginning of the recording on")),
+        .help("give both as times from the beginning of the recording")),
         _ => Ok(()),
     }
 }
 
 fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
-    in_order(args.from, args.until, "--until")?;
+    check_order(args.from, args.until, "--until")?;
     let path = path(&args.volume, args.number)?;
-    // The same names as in the API, in a part of it that is no JSON.
+    // Files have the same names as in the JSON API, below another prefix.
     let path = path
         .replacen("/v1/volumes/", "/media/", 1)
         .replacen("/recordings/", "/", 1);
@@ -232,20 +239,20 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
     });
     let downloaded = block_on(download);
     bar.finish_and_clear();
-    let Downloaded {
+    let Download {
         bytes,
         missing_blocks,
     } = match downloaded {
-        Err(failure) if is_begun => return Err(why_not_whole(client, args, failure)),
+        Err(failure) if is_begun => return Err(incomplete(client, args, failure)),
         other => other?,
     };
     let flushed = target.flush();
     flushed.map_err(|error| target.failure("standard output", &error))?;
-    let exported = Exported {
+    let exported = ExportResult {
         to: args.to.display().to_string(),
         bytes,
     };
-    let said = || {
+    let text = || {
         format!(
             "{} written to {}",
             Size(Bytes(bytes)),
@@ -253,42 +260,41 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
         )
     };
     if target.is_standard() {
-        output.aside(&exported, said)?;
+        output.result_on_stderr(&exported, text)?;
     } else {
-        output.result(&exported, said)?;
+        output.result(&exported, text)?;
     }
     if missing_blocks > 0 {
-        let blocks = match missing_blocks {
-            1 => "1 block".to_owned(),
-            more => format!("{more} blocks"),
-        };
         return Err(Failure::failed(format!(
-            "{blocks} of the recording are missing in {}: damaged or gone",
+            "{} of the recording could not be exported to {}: damaged or overwritten",
+            counted(missing_blocks, "block"),
             printable(&exported.to)
         ))
-        .help("all else is in it; `clockwise recording check` says what is damaged"));
+        .help(
+            "everything else is in the file; `clockwise recording check` shows what is damaged",
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why a file that was begun is not whole: the recording may be gone.
-fn why_not_whole(client: &ApiClient, args: &ExportArgs, failure: Failure) -> Failure {
+/// The failure of an export that ended early. The recording may have been deleted or overwritten.
+fn incomplete(client: &ApiClient, args: &ExportArgs, failure: Failure) -> Failure {
     let Ok(path) = path(&args.volume, args.number) else {
         return failure;
     };
-    let asked = block_on(client.get::<RecordingDetail>(&path));
-    match asked {
+    let found = block_on(client.get::<RecordingDetail>(&path));
+    match found {
         Err(gone) if gone.kind == FailureKind::BadInput => Failure::failed(format!(
-            "recording {} in volume {} was deleted or overwritten while it was exported: the file is not whole",
+            "recording {} in volume {} was deleted or overwritten during the export: the file is incomplete",
             args.number,
             printable(&args.volume)
         ))
-        .help("what was read of it is in the file"),
+        .help("the file has the part that was read before"),
         _ => failure,
     }
 }
 
-fn shown(of: &RecordingDetail) -> String {
+fn detail_text(of: &RecordingDetail) -> String {
     let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
     let ends = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.ends_unix_ns);
     let length = of.ends_ns.saturating_sub(of.begins_ns);
@@ -296,15 +302,19 @@ fn shown(of: &RecordingDetail) -> String {
         ("recording", of.number.to_string()),
         ("begun", humantime::format_rfc3339_millis(begun).to_string()),
         (
-            if of.is_recorded { "up to" } else { "ended" },
+            if of.is_recorded {
+                "recorded to"
+            } else {
+                "ended"
+            },
             humantime::format_rfc3339_millis(ends).to_string(),
         ),
         ("length", Span(Nanos(length)).to_string()),
     ];
     if of.begins_ns > 0 {
         rows.push((
-            "from",
-            format!("{} of its time on", Span(Nanos(of.begins_ns))),
+            "begins at",
+            format!("{}, the part before is dropped", Span(Nanos(of.begins_ns))),
         ));
     }
     let bytes = of.blocks.saturating_mul(of.block_bytes);
@@ -319,7 +329,7 @@ fn shown(of: &RecordingDetail) -> String {
     ));
     rows.push((
         "state",
-        if of.is_recorded { "goes on" } else { "ended" }.to_owned(),
+        if of.is_recorded { "recording" } else { "ended" }.to_owned(),
     ));
     let row = |track: &RecordedTrack| {
         [
@@ -338,55 +348,62 @@ fn shown(of: &RecordingDetail) -> String {
         &[0, 2],
         of.tracks.iter().map(row),
     );
-    let mut shown = format!("{}\n{tracks}", list(&rows));
+    let mut text = format!("{}\n{tracks}", list(&rows));
     for track in &of.tracks {
         if let Some(why) = &track.why_not_mp4 {
-            let number = track.number;
-            let said = format!("track {number} is in no MP4 file: {}", printable(why));
-            shown = format!("{}\n{said}", shown.trim_end_matches('\n'));
+            let line = format!(
+                "track {} cannot be in an MP4 file: {}",
+                track.number,
+                printable(why)
+            );
+            text = format!("{}\n{line}", text.trim_end_matches('\n'));
         }
     }
-    shown
+    text
 }
 
-fn checked(of: &RecordingCheck) -> String {
+fn check_text(of: &RecordingCheck) -> String {
+    let report = &of.report;
     let sound = if of.is_sound { "sound" } else { "damaged" };
     let mut out = format!(
-        "{sound}: {} blocks, {} packets, {}; {} packets never came\n",
-        of.blocks,
-        of.packets,
-        Size(Bytes(of.bytes)),
-        of.lost
+        "{sound}: {} blocks, {} packets, {}; {} packets were lost\n",
+        report.blocks,
+        report.packets,
+        Size(Bytes(report.bytes)),
+        report.lost
     );
-    if of.damaged > 0 {
-        let at: Vec<String> = of.damaged_at.iter().map(u64::to_string).collect();
+    if report.damaged > 0 {
+        let at: Vec<String> = report.damaged_at.iter().map(u64::to_string).collect();
         out.push_str(&format!(
-            "{} blocks are damaged or gone: {}\n",
-            of.damaged,
+            "{} blocks are damaged or overwritten: {}\n",
+            report.damaged,
             at.join(", ")
         ));
     }
-    if of.impossible > 0 {
-        out.push_str(&format!("{} packets make no sense\n", of.impossible));
-    }
-    if of.sections_wrong > 0 {
+    if report.impossible > 0 {
         out.push_str(&format!(
-            "{} sections of the index are wrong\n",
-            of.sections_wrong
+            "{} packets contradict their block\n",
+            report.impossible
         ));
     }
-    if of.sections_missing > 0 {
+    if report.sections_wrong > 0 {
         out.push_str(&format!(
-            "{} sections of the index are missing, as after a crash: they are made again of their blocks when they are needed\n",
-            of.sections_missing
+            "{} sections of the index are wrong\n",
+            report.sections_wrong
+        ));
+    }
+    if report.sections_missing > 0 {
+        out.push_str(&format!(
+            "{} sections of the index are missing, as after a crash: they are rebuilt from their blocks when needed\n",
+            report.sections_missing
         ));
     }
     out
 }
 
-fn text(recordings: &[RecordingView]) -> String {
+fn list_text(recordings: &[RecordingView]) -> String {
     if recordings.is_empty() {
-        return "nothing has been recorded there\n".to_owned();
+        return "there are no recordings in this volume\n".to_owned();
     }
     let row = |of: &RecordingView| {
         let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
@@ -400,14 +417,14 @@ fn text(recordings: &[RecordingView]) -> String {
             Span(Nanos(of.length_ns)).to_string(),
             of.blocks.to_string(),
             tracks.collect::<Vec<_>>().join(", "),
-            if of.is_recorded { "goes on" } else { "" }.to_owned(),
+            if of.is_recorded { "recording" } else { "" }.to_owned(),
         ]
     };
     let head = ["RECORDING", "BEGUN", "LENGTH", "BLOCKS", "TRACKS", "STATE"];
     table(head, &[0, 2, 3], recordings.iter().map(row)) + "\n"
 }
 
-/// Deletes one after another; the first that cannot be ends it.
+/// Deletes recordings one after another, until one cannot be deleted.
 fn delete(
     client: &ApiClient,
     volume: &str,
@@ -422,13 +439,13 @@ fn delete(
         )?);
     }
     output.result(&deleted, || {
-        let line = |of: &RecordingView| format!("recording {} is deleted\n", of.number);
+        let line = |of: &RecordingView| format!("deleted recording {}\n", of.number);
         deleted.iter().map(line).collect()
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// An age as it is set: in days where these are whole.
+/// A maximal age as text, in days if it is a whole number of days.
 fn kept_for(age_ns: u64) -> String {
     const DAY_NS: u64 = 86_400_000_000_000;
     match age_ns / DAY_NS {
@@ -462,15 +479,18 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
         let grows = size(kept.grow_to_bytes);
         let free = size(kept.pool_free_bytes);
         list(&[
-            ("kept for", age.unwrap_or_else(|| "any time".to_owned())),
+            ("kept for", age.unwrap_or_else(|| "ever".to_owned())),
             (
                 "kept at most",
-                at_most.unwrap_or_else(|| "what the volume has room for".to_owned()),
+                at_most.unwrap_or_else(|| "the volume's size".to_owned()),
             ),
-            ("grows to", grows.unwrap_or_else(|| "what it is".to_owned())),
+            (
+                "grows to",
+                grows.unwrap_or_else(|| "does not grow".to_owned()),
+            ),
             (
                 "left to others",
-                free.unwrap_or_else(|| "nothing of the pool".to_owned()),
+                free.unwrap_or_else(|| "none of the pool".to_owned()),
             ),
         ])
     })?;
@@ -482,7 +502,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_days_are_told_in_days() {
+    fn whole_days_are_displayed_in_days() {
         let day = 86_400_000_000_000;
         assert_eq!(kept_for(30 * day), "30 d");
         assert_eq!(kept_for(day), "1 d");

@@ -13,18 +13,19 @@ use crate::panics::{self, Panics};
 use crate::print::Output;
 use crate::server::Server;
 
-/// How long the server may take for its end after a thread has panicked: what that thread held, nobody gives back.
-const END_WITHIN: Duration = Duration::from_secs(30);
+/// The maximum time for the server to end after a panic. The thread that panicked never releases its
+/// resources.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How the server is run.
+/// Options of `clockwise serve`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Print a configuration with every key, and do nothing else.
+    /// Print an example configuration with every key, and exit.
     #[arg(long)]
     print_example: bool,
 }
 
-/// Whether whoever started this has had it ignore SIGHUP, as `nohup` does.
+/// True if this process was started with SIGHUP ignored, as `nohup` does.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status
@@ -42,21 +43,22 @@ async fn hung_up(hangup: &mut Option<Signal>) {
     }
 }
 
-/// A signal that ends the server.
+/// A signal that tells the server to end.
 #[derive(Clone, Copy)]
-struct Told {
+struct EndSignal {
     name: &'static str,
     kind: SignalKind,
 }
 
-impl Told {
-    /// The exit status where it ends the server at once: that of a process that it killed, to a shell.
+impl EndSignal {
+    /// The exit status if the signal ends the server at once: the one that a shell reports for a process
+    /// killed by it.
     fn exit_code(self) -> ExitCode {
         ExitCode::from(128_u8.saturating_add(u8::try_from(self.kind.as_raw_value()).unwrap_or(0)))
     }
 }
 
-/// The signals that end the server.
+/// The signals that tell the server to end.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -69,7 +71,7 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
-            // A terminal that is closed ends it like the others, unless it was told to outlive that.
+            // The end of the terminal ends the server, unless SIGHUP was ignored at the start.
             hangup: if ignores_hangup() {
                 None
             } else {
@@ -78,19 +80,19 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> EndSignal {
         let (name, kind) = tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
             _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
             () = hung_up(&mut self.hangup) => ("SIGHUP", SignalKind::hangup()),
         };
-        Told { name, kind }
+        EndSignal { name, kind }
     }
 }
 
 pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     if args.print_example {
-        return output.whole(EXAMPLE.as_bytes(), "example");
+        return output.text_file(EXAMPLE.as_bytes(), "example");
     }
     let config = cli.configuration()?;
     let log = log::start("info")?;
@@ -101,42 +103,45 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         .build()
         .map_err(|error| host_failure("start the server's threads", &error))?;
     let served = runtime.block_on(serve(&config, output, &mut panics));
-    // The process ends without threads that a disk or a panic holds up.
+    // Does not wait for threads that a disk or a panic blocks.
     runtime.shutdown_background();
     match served {
-        // Nobody reads standard error: to say why there would wait without end.
+        // Nothing reads standard error: printing the failure there would block forever.
         Err(failure) if !log.flush() => Ok(failure.kind.exit_code()),
         served => served,
     }
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal, a panic or another server ends it.
 async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let opening = output.spinner("opening the pool");
     let started = tokio::select! {
         started = Server::start(config) => Ok(started),
         () = panics.happened() => Ok(Err(panicked(panics))),
-        told = signals.next() => Err(told),
+       received = signals.next() => Err(received),
     };
     opening.finish_and_clear();
     let server = match started {
         Ok(server) => server?,
-        Err(told) => {
-            tracing::warn!(signal = told.name, "ended while the pool was being opened");
-            return Ok(told.exit_code());
+        Err(received) => {
+            tracing::warn!(
+                signal = received.name,
+                "ended by a signal while the pool was being opened"
+            );
+            return Ok(received.exit_code());
         }
     };
     announce(&server, config, output);
     let taken_over = tokio::select! {
         what = server.taken_over() => {
-            tracing::error!("{what}; ending");
+            tracing::error!("{what}; the server is ending");
             Some(Failure::taken_over(what).help(engine::pool::TWO_SERVERS_REMEDY))
         }
-        told = signals.next() => {
+       received = signals.next() => {
             tracing::info!(
-                signal = told.name,
-                "ending: streams end, what was acknowledged is made durable"
+                signal = received.name,
+                "ending: streams end, and all acknowledged writes are made durable"
             );
             None
         }
@@ -144,7 +149,8 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
     };
     let closed = close(server, panics, &mut signals).await;
     match (taken_over, closed) {
-        // It makes nothing durable any more.
+        // A server that was taken over writes nothing to the disks, so an error while it closes is only
+        // logged.
         (Some(taken_over), closed) => {
             if let Err(failure) = closed {
                 tracing::warn!("{}", failure.what);
@@ -160,29 +166,29 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
     }
 }
 
-/// Ends the server; at once, with an exit status, if it is told again. If a thread has panicked, or does so meanwhile,
-/// that is a failure, and not waited for without end.
+/// Closes the server. A second signal ends it at once, with an exit status. After a panic, closing may take
+/// [`CLOSE_TIMEOUT`] at most, and the panic is returned as a failure.
 async fn close(
     server: Server,
     panics: &mut Panics,
     signals: &mut Signals,
 ) -> Result<Option<ExitCode>, Failure> {
     let mut closing = Box::pin(server.close());
-    let left = async {
+    let timed_out = async {
         panics.happened().await;
-        tokio::time::sleep(END_WITHIN).await;
+        tokio::time::sleep(CLOSE_TIMEOUT).await;
     };
     let closed = tokio::select! {
         closed = &mut closing => Some(closed),
-        () = left => None,
-        told = signals.next() => {
+        () = timed_out => None,
+       received = signals.next() => {
             tracing::warn!(
-                signal = told.name,
-                "ended at once by a second signal, as by a crash: what was acknowledged by a flush is there"
+                signal = received.name,
+                "ended at once by a second signal, as by a crash: flushed data is durable, other recent writes may be lost"
             );
-            // It may hold what waits for a disk when it is dropped.
+            // Dropping it may wait for a disk.
             std::mem::forget(closing);
-            return Ok(Some(told.exit_code()));
+            return Ok(Some(received.exit_code()));
         }
     };
     if closed.is_none() {
@@ -190,10 +196,10 @@ async fn close(
     }
     if panics.first().is_some() {
         match closed {
-            Some(Ok(())) => tracing::warn!("ended: what was acknowledged is durable"),
+            Some(Ok(())) => tracing::warn!("ended: all acknowledged writes are durable"),
             Some(Err(failure)) => tracing::error!("{}", failure.what),
             None => tracing::error!(
-                "the server has not ended within {END_WITHIN:?}, and is left as by a crash"
+                "the server did not end within {CLOSE_TIMEOUT:?} and stops as by a crash"
             ),
         }
         return Err(panicked(panics));
@@ -205,7 +211,7 @@ fn panicked(panics: &Panics) -> Failure {
     Failure::bug(panics.first().unwrap_or_default())
 }
 
-/// Tells people and programs where it serves.
+/// Reports the addresses of the server, in the log and with --json on standard output.
 fn announce(server: &Server, config: &Config, output: &Output) {
     let nbd = config.exports.nbd.as_ref();
     let nbd_unix = nbd.and_then(|nbd| nbd.unix.as_ref());
@@ -222,7 +228,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
         "serving"
     );
     if output.is_json() {
-        // A program that waits for it to be ready need not read the log.
+        // A program can wait for this line instead of reading the log.
         let serving = serde_json::json!({
             "pool": server.app().pool.name(),
             "api": config.api,
@@ -235,7 +241,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
             "rtsps": server.rtsps(),
         });
         if let Err(failure) = output.result(&serving, String::new) {
-            tracing::warn!("nobody is told that the server is ready: {}", failure.what);
+            tracing::warn!("cannot report that the server is ready: {}", failure.what);
         }
     }
 }

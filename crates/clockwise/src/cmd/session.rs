@@ -17,14 +17,14 @@ use crate::wire::sessions::{ChangeSession, RtspSessionView};
 /// `clockwise session`.
 #[derive(Subcommand, Debug)]
 pub enum SessionCommand {
-    /// List who records and plays over RTSP, and how full the buffers are.
+    /// List the sessions that record and play over RTSP, and how full their buffers are.
     List,
     /// Show one session.
     Show {
         /// Its number.
         number: u64,
     },
-    /// Change what a session has reserved, while its packets go on.
+    /// Change the reservation of a session while its packets flow.
     #[command(group(clap::ArgGroup::new("what").args(["rate", "block", "buffers"]).required(true).multiple(true)))]
     Set {
         /// Its number.
@@ -32,14 +32,15 @@ pub enum SessionCommand {
         /// The rate, such as 500KB/s.
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
-        /// What is written or read at a time, such as 256KiB: one of the volume's blocks or several.
+        /// The size of a block, such as 256KiB: one block of the volume or several.
         #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
         block: Option<Bytes>,
-        /// Buffers that nobody else may use: for two blocks at least for each disk that it touches, 64 at most.
+        /// The number of reserved buffers: for at least two blocks on each disk of the volume, and at most
+        /// 64.
         #[arg(long)]
         buffers: Option<u64>,
     },
-    /// End a session: what was recorded is durable then, and its connection is closed.
+    /// End a session and close its connection. Its recording is durable then.
     End {
         /// Its number.
         number: u64,
@@ -55,11 +56,11 @@ pub(super) fn run(
     match command {
         SessionCommand::List => {
             let sessions: Vec<RtspSessionView> = block_on(client.get("/v1/sessions"))?;
-            output.result(&sessions, || all(&sessions))?;
+            output.result(&sessions, || sessions_text(&sessions))?;
         }
         SessionCommand::Show { number } => {
             let session: RtspSessionView = block_on(client.get(&path(number)))?;
-            output.result(&session, || one(&session))?;
+            output.result(&session, || session_text(&session))?;
         }
         SessionCommand::Set {
             number,
@@ -73,11 +74,11 @@ pub(super) fn run(
                 buffers: *buffers,
             };
             let session: RtspSessionView = block_on(client.patch(&path(number), &ask))?;
-            output.result(&session, || one(&session))?;
+            output.result(&session, || session_text(&session))?;
         }
         SessionCommand::End { number } => {
             let last: RtspSessionView = block_on(client.delete(&path(number)))?;
-            output.result(&last, || one(&last))?;
+            output.result(&last, || session_text(&last))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -91,7 +92,7 @@ fn does(of: &RtspSessionView) -> &'static str {
     }
 }
 
-/// Full buffers of those that there are, borrowed ones beside its own.
+/// Full buffers, and the total as its own plus borrowed ones.
 fn buffers(of: &RtspSessionView) -> String {
     match of.counts.buffers_borrowed {
         0 => format!("{} of {}", of.counts.buffers_full, of.buffers),
@@ -99,9 +100,9 @@ fn buffers(of: &RtspSessionView) -> String {
     }
 }
 
-fn all(sessions: &[RtspSessionView]) -> String {
+fn sessions_text(sessions: &[RtspSessionView]) -> String {
     if sessions.is_empty() {
-        return "nobody records or plays over RTSP\n".to_owned();
+        return "there are no RTSP sessions\n".to_owned();
     }
     let row = |of: &RtspSessionView| {
         [
@@ -132,10 +133,10 @@ fn all(sessions: &[RtspSessionView]) -> String {
     table(head, &[0, 4, 6, 7, 8, 9], sessions.iter().map(row)) + "\n"
 }
 
-fn one(of: &RtspSessionView) -> String {
+fn session_text(of: &RtspSessionView) -> String {
     let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
     let lost = match of.does {
-        Does::Plays => format!("{} blocks not there", of.counts.lost),
+        Does::Plays => format!("{} blocks missing", of.counts.lost),
         _ => format!(
             "{} lost, {} of them because no buffer was free",
             of.counts.lost, of.counts.lost_without_buffer
@@ -153,7 +154,7 @@ fn one(of: &RtspSessionView) -> String {
         (
             "rate",
             format!(
-                "{}, asked for {}; changed {} times by itself",
+                "{}, requested {}; adapted {} times",
                 rate(of.rate_bytes_per_second),
                 rate(of.asked_bytes_per_second),
                 of.counts.rate_changes

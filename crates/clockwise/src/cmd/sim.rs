@@ -1,4 +1,4 @@
-//! `clockwise sim`: the experiments of the papers, and one's own, in virtual time.
+//! `clockwise sim`: experiments of the papers, and experiments that a file describes, in virtual time.
 
 mod cases;
 mod experiments;
@@ -18,143 +18,143 @@ use serde::Serialize;
 use crate::failure::{Failure, io_failure};
 use crate::print::Output;
 
-/// What to simulate.
+/// `clockwise sim`.
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
-    /// Measure figures of the thesis again: as a picture, as numbers, and in words.
+    /// Reproduce figures of the thesis, as pictures, numbers and text.
     Figure(FigureArgs),
-    /// Run an experiment of one's own, which a file describes.
+    /// Run the experiment that a file describes.
     Run(RunArgs),
-    /// Write a trace like that of CELLO on 1 June 1992, as DiskSim's ASCII.
+    /// Write a synthetic trace like that of CELLO on 1 June 1992, in DiskSim's ASCII format.
     Cello(CelloArgs),
-    /// Try to make a scheduler late: admitted sets of tasks, releases at the worst moments, best effort as long
-    /// as it accepts.
+    /// Try to make a scheduler miss a deadline: admitted sets of tasks, releases at the worst moments, and as
+    /// much best effort as it accepts.
     Adversary(AdversaryArgs),
-    /// Play a case that the adversary has found again, step by step.
+    /// Replay a case that the adversary has found, step by step.
     Replay(ReplayArgs),
 }
 
-/// Which experiment.
+/// Options of `clockwise sim run`.
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
-    /// The file that describes it.
+    /// The file that describes the experiment.
     experiment: PathBuf,
-    /// The folder for results. Runs that are done are kept there as well: after Ctrl-C the same command goes on where
-    /// it was.
+    /// The folder for results. It also keeps finished runs: after Ctrl-C the same command continues.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// How many runs at a time [default: one for each processor].
+    /// The number of concurrent runs [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
 }
 
-/// Which trace.
+/// Options of `clockwise sim cello`.
 #[derive(clap::Args, Debug)]
 pub struct CelloArgs {
-    /// The file for it; compressed if its name ends with `.gz`.
+    /// The file for the trace; compressed if its name ends with `.gz`.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// The whole day, or its busiest part.
     #[arg(long, value_enum, default_value_t = SourceArg::Day)]
     source: SourceArg,
-    /// How large its eight disks are, in MiB: 64 to 1,048,576.
+    /// The size of each of its eight disks, in MiB: 64 to 1,048,576.
     #[arg(long, value_name = "MIB", default_value_t = 768,
           value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     disk_mib: u64,
-    /// Decides everything that is random.
+    /// The seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What to try.
+/// Options of `clockwise sim adversary`.
 #[derive(clap::Args, Debug)]
 pub struct AdversaryArgs {
     /// The scheduler: exact, delta-l, delta-l-published, lst or edf.
     #[arg(long, value_name = "NAME", default_value_t = Policy::Exact)]
     scheduler: Policy,
-    /// How many admitted sets of tasks.
+    /// The number of admitted sets of tasks.
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     sets: u64,
-    /// Decides everything that is random.
+    /// The seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are; sets
-    /// with less slack than that are not admitted.
+    /// The extra time of a job after best effort, as if the arm had been left far from the jobs; sets with
+    /// less slack than that are not admitted.
     #[arg(long, value_name = "TIME", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=10))]
     away: u64,
-    /// Jobs are sweeps of requests that take one each: how long the way is to where a sweep begins. 0: jobs are requests.
+    /// Make jobs sweeps of requests that take one unit each; the value is the time to reach the start of a
+    /// sweep. 0: jobs are requests.
     #[arg(long, value_name = "TIME", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=4))]
     sweep: u64,
-    /// Where to write the smallest case that is found.
+    /// The file for the smallest case that is found.
     #[arg(long, value_name = "FILE")]
     case: Option<PathBuf>,
-    /// How many sets at a time [default: one for each processor].
+    /// The number of concurrent sets [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
 }
 
-/// What to play.
+/// Options of `clockwise sim replay`.
 #[derive(clap::Args, Debug)]
 pub struct ReplayArgs {
     /// The file of the case.
     case: PathBuf,
-    /// Let another scheduler play it.
+    /// Replay it with another scheduler.
     #[arg(long, value_name = "NAME")]
     scheduler: Option<Policy>,
-    /// Where to draw it, as SVG.
+    /// The file for a picture of it, as SVG.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 }
 
-/// Which figures, and how.
+/// Options of `clockwise sim figure`.
 #[derive(clap::Args, Debug)]
 pub struct FigureArgs {
-    /// Their numbers in the thesis, `headroom`, or `all`: all but 7.1, which is measured by the clock.
+    /// Their numbers in the thesis, `headroom`, or `all` (all but 7.1, which is measured in real time).
     #[arg(required = true, value_name = "NUMBER", value_parser = parsed_figure)]
-    figures: Vec<Wanted>,
-    /// The folder for pages, pictures and numbers. Runs that are done are kept there as well: after Ctrl-C the
-    /// same command goes on where it was.
+    figures: Vec<FigureChoice>,
+    /// The folder for pages, pictures and numbers. It also keeps finished runs: after Ctrl-C the same command
+    /// continues.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// The best effort beside streams.
+    /// The best-effort load beside the streams.
     #[arg(long, value_enum, default_value_t = SourceArg::Day)]
     source: SourceArg,
-    /// The service times that admission goes by.
+    /// The service times for admission.
     #[arg(long, value_enum, default_value_t = TimesArg::Printed)]
     times: TimesArg,
-    /// Decides everything that is random.
+    /// The seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many runs at a time [default: one for each processor].
+    /// The number of concurrent runs [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
-    /// How much of the busy period figure 7.1 takes, four times over: 1 to 1,300.
+    /// The part of the busy period for figure 7.1, which replays it four times: 1 to 1,300 seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=1_300))]
     seconds: u64,
-    /// Where figure 7.1 has the data of its drives: best in memory.
+    /// The folder for the drives of figure 7.1, preferably in memory.
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     drives: PathBuf,
 }
 
-/// A figure, or all.
+/// A figure, or all figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wanted {
+enum FigureChoice {
     All,
     One(Figure),
 }
 
-fn parsed_figure(text: &str) -> Result<Wanted, String> {
+fn parsed_figure(text: &str) -> Result<FigureChoice, String> {
     if text == "all" {
-        return Ok(Wanted::All);
+        return Ok(FigureChoice::All);
     }
-    let number = text.parse().map(Wanted::One);
+    let number = text.parse().map(FigureChoice::One);
     number.map_err(|error: lab::thesis::figures::UnknownFigure| format!("{error}, and `all`"))
 }
 
-/// A part of CELLO's day.
+/// The part of CELLO's day.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum SourceArg {
     /// 1 June 1992, 801,007 requests.
@@ -172,22 +172,22 @@ impl From<SourceArg> for Source {
     }
 }
 
-/// Service times for admission.
+/// The service times for admission.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum TimesArg {
-    /// Those of the thesis's table 6.4, the 95th percentile or higher.
+    /// Those of table 6.4 in the thesis: the 95th percentile or higher.
     Printed,
-    /// What cannot be exceeded by the drive's profile.
+    /// The upper bound by the drive's profile.
     Bound,
-    /// The same where blocks lie, with seeks no longer than from one end of the movies to the other.
+    /// The upper bound at the blocks' places, with seeks within the area of the movies.
     Near,
-    /// The same with blocks that begin with a track.
+    /// As `near`, with blocks that begin at the start of a track.
     Tracks,
-    /// The same with the blocks of a period in sweeps, whose seeks are bounded together.
+    /// As `near`, with the blocks of a period in sweeps, whose seeks are bounded together.
     Sweeps,
 }
 
-/// A figure's page as it was written.
+/// A figure's page, as written.
 #[derive(Serialize, Debug)]
 struct PageView {
     figure: &'static str,
@@ -200,7 +200,7 @@ struct PageView {
     statements: Vec<StatementView>,
 }
 
-/// What the thesis says and what was found.
+/// A statement of the thesis, and the result.
 #[derive(Serialize, Debug)]
 struct StatementView {
     says: String,
@@ -219,7 +219,7 @@ pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Fai
     }
 }
 
-/// As many threads as were asked for, or one for each processor.
+/// The number of threads: as requested, or one per processor.
 fn threads(asked: Option<NonZeroUsize>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     asked.map_or_else(processors, NonZeroUsize::get)
@@ -229,8 +229,8 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
     let figures: Vec<Figure> = Figure::ALL
         .into_iter()
         .filter(|figure| {
-            let all = args.figures.contains(&Wanted::All) && *figure != Figure::Online;
-            all || args.figures.contains(&Wanted::One(*figure))
+            let all = args.figures.contains(&FigureChoice::All) && *figure != Figure::Online;
+            all || args.figures.contains(&FigureChoice::One(*figure))
         })
         .collect();
     let options = Options {
@@ -245,7 +245,7 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
         seed: args.seed,
     };
     fs::create_dir_all(&args.out)
-        .map_err(|error| io_failure("make the folder", &args.out, &error))?;
+        .map_err(|error| io_failure("create the folder", &args.out, &error))?;
     let threads = threads(args.threads);
     let runs = args.out.join("runs");
     let mut views = Vec::new();
@@ -261,12 +261,12 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             progress: &progress,
         };
         let page = match of {
-            Figure::Online => by_the_clock(args, &options, &progress),
+            Figure::Online => online_figure(args, &options, &progress),
             _ => figure(of, &options, &sweep),
         };
         let page = page.map_err(|error| {
             Failure::failed(format!("figure {of}: {error}")).help(
-                "see that the folder can be written, and say it again: runs that are done are kept",
+                "check that the folder is writable, and repeat the command: finished runs are kept",
             )
         })?;
         bar.finish_and_clear();
@@ -283,8 +283,8 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Figure 7.1, on drives of its own that are gone afterwards.
-fn by_the_clock(
+/// Figure 7.1, in real time, on temporary drives.
+fn online_figure(
     args: &FigureArgs,
     options: &Options,
     progress: &(dyn Fn(usize, usize) + Sync),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use sched::units::{BytesPerSecond, Nanos};
 
-use super::block_on;
+use super::{block_on, name_in_path};
 use crate::client::ApiClient;
 use crate::failure::{Failure, io_failure};
 use crate::print::{Output, list, table};
@@ -17,33 +17,35 @@ use crate::wire::sources::{AddSource, SourceState, SourceTransport, SourceView};
 /// `clockwise source`.
 #[derive(Subcommand, Debug)]
 pub enum SourceCommand {
-    /// Record from a camera, now and whenever the server runs.
+    /// Record from a camera, from now on whenever the server runs.
     Add {
-        /// A name for it.
+        /// A name for the source.
         name: String,
-        /// The camera: rtsp://USER:PASSWORD@HOST/PATH, or rtsps for TLS.
+        /// The camera's URL: rtsp://USER:PASSWORD@HOST/PATH, or rtsps for TLS.
         url: String,
-        /// The volume that it is recorded in.
+        /// The volume for its recordings.
         #[arg(long)]
         volume: String,
-        /// How packets come.
+        /// The transport of packets.
         #[arg(long, value_enum, default_value_t)]
         transport: SourceTransport,
-        /// What is reserved, such as 500KB/s [default: what the camera says it needs, or `rate` of the configuration].
+        /// The rate to reserve, such as 500KB/s [default: the rate that the camera announces, or `rate` of
+        /// the configuration].
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
-        /// With rtsps: a file with the camera's certificate or those that it is signed by, as PEM [default: those of the server's host].
+        /// With rtsps: a PEM file with the camera's certificate or those that sign it [default: the
+        /// certificates of the server's host].
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
     },
-    /// List the cameras that are recorded from.
+    /// List the sources.
     List,
-    /// Show one of them.
+    /// Show one source.
     Show {
         /// Its name.
         name: String,
     },
-    /// Stop recording from a camera, and forget it; its recordings stay.
+    /// Stop recording from a camera and remove the source; its recordings stay.
     Remove {
         /// Its name.
         name: String,
@@ -51,18 +53,14 @@ pub enum SourceCommand {
 }
 
 fn path(name: &str) -> Result<String, Failure> {
-    if name.is_empty() {
-        return Err(Failure::bad_input("the source's name is empty")
-            .help("`clockwise source list` shows the sources"));
-    }
-    let name = match name.bytes().all(|byte| byte == b'.') {
-        true => name.replace('.', "%2E"),
-        false => super::volume::escaped(name),
-    };
+    let name = name_in_path(name).ok_or_else(|| {
+        Failure::bad_input("the source's name is empty")
+            .help("`clockwise source list` shows the sources")
+    })?;
     Ok(format!("/v1/sources/{name}"))
 }
 
-/// The text of a file of certificates.
+/// Reads a file of certificates.
 fn certificates(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| io_failure("read", path, &error))
 }
@@ -91,19 +89,19 @@ pub(super) fn run(
                 certificates,
             };
             let source: SourceView = block_on(client.post("/v1/sources", &ask))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
         SourceCommand::List => {
             let sources: Vec<SourceView> = block_on(client.get("/v1/sources"))?;
-            output.result(&sources, || all(&sources))?;
+            output.result(&sources, || sources_text(&sources))?;
         }
         SourceCommand::Show { name } => {
             let source: SourceView = block_on(client.get(&path(name)?))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
         SourceCommand::Remove { name } => {
             let source: SourceView = block_on(client.delete(&path(name)?))?;
-            output.result(&source, || one(&source))?;
+            output.result(&source, || source_text(&source))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -126,7 +124,7 @@ fn state(of: &SourceView) -> String {
 fn gaps(of: &SourceView) -> String {
     match of.gaps {
         0 => "0".to_owned(),
-        gaps => format!("{gaps}, {} in all", Span(Nanos(of.gap_ns))),
+        gaps => format!("{gaps}, {} in total", Span(Nanos(of.gap_ns))),
     }
 }
 
@@ -135,9 +133,9 @@ fn recording(of: &SourceView) -> String {
         .map_or("none yet".to_owned(), |number| number.to_string())
 }
 
-fn all(sources: &[SourceView]) -> String {
+fn sources_text(sources: &[SourceView]) -> String {
     if sources.is_empty() {
-        return "nothing is recorded from cameras\n".to_owned();
+        return "there are no sources\n".to_owned();
     }
     let row = |of: &SourceView| {
         [
@@ -152,7 +150,7 @@ fn all(sources: &[SourceView]) -> String {
     table(head, &[2], sources.iter().map(row)) + "\n"
 }
 
-fn one(of: &SourceView) -> String {
+fn source_text(of: &SourceView) -> String {
     let rate = of.rate_bytes_per_second.map(BytesPerSecond);
     let pairs = [
         ("source", printable(&of.name).into_owned()),
@@ -161,7 +159,7 @@ fn one(of: &SourceView) -> String {
             "user",
             of.user
                 .as_deref()
-                .map_or("nobody".into(), printable)
+                .map_or("none".into(), printable)
                 .into_owned(),
         ),
         ("volume", printable(&of.volume).into_owned()),
@@ -175,7 +173,7 @@ fn one(of: &SourceView) -> String {
         ),
         (
             "rate",
-            rate.map_or("as the camera says".to_owned(), |rate| {
+            rate.map_or("as the camera announces".to_owned(), |rate| {
                 Rate(rate).to_string()
             }),
         ),

@@ -1,4 +1,4 @@
-//! `clockwise status`: what is promised and what happened, taken from what happened.
+//! `clockwise status`: promises and measurements, from the server's counters.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -16,15 +16,15 @@ use crate::print::{
     Output, latency, missed, percent, picture, short, slack, span, table, warning_lines,
 };
 use crate::quantity::{Rate, Size, parse_time};
-use crate::wire::view::{MetadataView, StatusView};
+use crate::wire::view::{DiskView, MetadataView, StatusView};
 
-/// What to show.
+/// Options of `clockwise status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Show it again and again until Ctrl-C; with --json, a value each time.
+    /// Repeat until Ctrl-C; with --json, print one value each time.
     #[arg(long)]
     watch: bool,
-    /// How often, with --watch.
+    /// The time between two repetitions of --watch.
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "watch")]
     interval: Nanos,
 }
@@ -33,7 +33,7 @@ pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<Ex
     block_on(async {
         client.opened().await?;
         let mut ticks = tokio::time::interval(Duration::from_nanos(args.interval.get()));
-        // From now on: one that comes while the server is asked is not lost.
+        // Ctrl-C during a request must not be lost.
         let mut interrupts = signal(SignalKind::interrupt())
             .map_err(|error| host_failure("listen for Ctrl-C", &error))?;
         loop {
@@ -54,7 +54,7 @@ pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<Ex
     })
 }
 
-/// The status as text for people.
+/// The status as text.
 #[must_use]
 pub fn render(status: &StatusView) -> String {
     let mut text = format!(
@@ -91,42 +91,12 @@ pub fn render(status: &StatusView) -> String {
         latency(&status.best_effort)
     );
     if shows_brackets(status) {
-        text += "misses are net of the host's own lateness; with it in brackets\n";
+        text += "misses are net of the host's own lateness; numbers in brackets include it\n";
     }
     let names = status.disks.iter().map(|disk| disk.name.as_str());
     text += &warning_lines(&status.warnings, names);
     text += &frozen(&status.metadata);
-    for disk in &status.disks {
-        if disk.leaving_ns > 0 {
-            let _ = writeln!(
-                text,
-                "ENDED streams and exports still hold {} of {}, all of which is free in {}",
-                percent(disk.utilization_leaving),
-                disk.name,
-                span(disk.leaving_ns)
-            );
-        }
-        if let Some(reason) = &disk.failed {
-            let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
-        } else if disk.stalled_ns > 0 {
-            let silent = span(disk.stalled_ns);
-            let _ = writeln!(
-                text,
-                "STALLED {}: no answer for {silent}; what it was asked waits",
-                disk.name
-            );
-        }
-        if disk.errors > 0 {
-            let _ = writeln!(
-                text,
-                "ERRORS {}: reads that failed: {}, writes: {}; the last failure: {}",
-                disk.name,
-                disk.read_errors,
-                disk.write_errors,
-                disk.last_error.as_deref().unwrap_or("unknown")
-            );
-        }
-    }
+    text += &disk_states(&status.disks);
     for volume in &status.volumes {
         if let Some(reason) = &volume.poisoned {
             let _ = writeln!(
@@ -148,24 +118,61 @@ pub fn render(status: &StatusView) -> String {
     text
 }
 
-/// The line about frozen metadata, and the work that it holds up.
+/// The lines about disks that ended streams still hold, that have failed or stalled, or whose requests failed.
+fn disk_states(disks: &[DiskView]) -> String {
+    let mut text = String::new();
+    for disk in disks {
+        if disk.leaving_ns > 0 {
+            let _ = writeln!(
+                text,
+                "ENDED streams and exports still hold {} of {}; all of it is free in {}",
+                percent(disk.utilization_leaving),
+                disk.name,
+                span(disk.leaving_ns)
+            );
+        }
+        if let Some(reason) = &disk.failed {
+            let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
+        } else if disk.stalled_ns > 0 {
+            let silent = span(disk.stalled_ns);
+            let _ = writeln!(
+                text,
+                "STALLED {}: no answer for {silent}; its requests wait",
+                disk.name
+            );
+        }
+        if disk.errors > 0 {
+            let _ = writeln!(
+                text,
+                "ERRORS {}: {} reads and {} writes failed; the last failure: {}",
+                disk.name,
+                disk.read_errors,
+                disk.write_errors,
+                disk.last_error.as_deref().unwrap_or("unknown")
+            );
+        }
+    }
+    text
+}
+
+/// The line about frozen metadata.
 fn frozen(metadata: &MetadataView) -> String {
     let Some(reason) = &metadata.frozen else {
         return String::new();
     };
     let until = if metadata.goes_on {
-        "until the disk takes it"
+        "until the disk accepts it"
     } else {
-        "until the server is started again"
+        "until the server is restarted"
     };
     format!(
-        "FROZEN metadata, for {}, {until}: {reason}; no volume can be made, changed or deleted, and no flush of newly \
-         written chunks succeeds; all else goes on\n",
+        "FROZEN metadata, for {}, {until}: {reason}; no volume can be created, changed or deleted, and no flush of newly \
+         written chunks succeeds; everything else works\n",
         span(metadata.frozen_ns)
     )
 }
 
-/// Whether a number of misses has one in brackets beside it, which wants a word.
+/// True if a number of misses is followed by one in brackets, which needs an explanation.
 fn shows_brackets(status: &StatusView) -> bool {
     let disks = status.disks.iter();
     let streams = status.streams.iter();
@@ -209,7 +216,7 @@ fn disks(status: &StatusView) -> String {
     )
 }
 
-/// The table of requests: completed by class, and served by what let them go. One that was divided is
+/// The table of requests: completed by origin, and served by the rule that started them. A divided request is
 /// served in parts.
 fn requests(status: &StatusView) -> String {
     table(
@@ -272,13 +279,13 @@ fn streams(status: &StatusView) -> String {
                 missed(stream.misses, stream.misses_gross),
                 span(stream.late_net_max_ns),
                 stream.overruns.to_string(),
-                stream.failed.clone().unwrap_or_else(|| "well".to_owned()),
+                stream.failed.clone().unwrap_or_else(|| "ok".to_owned()),
             ]
         }),
     )
 }
 
-/// The table of streams that are reserved for a time span.
+/// The table of planned streams.
 fn planned(status: &StatusView) -> String {
     table(
         ["PLANNED", "VOLUME", "ID", "BEGINS IN", "ENDS IN"],
@@ -342,7 +349,7 @@ fn exports(status: &StatusView) -> String {
             [
                 export.protocol.clone(),
                 match export.at.is_empty() {
-                    true => "nowhere any more".to_owned(),
+                    true => "unreachable".to_owned(),
                     false => shown(&export.at.join(", ")).into_owned(),
                 },
                 export.clients.to_string(),

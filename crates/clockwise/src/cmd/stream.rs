@@ -1,4 +1,4 @@
-//! `clockwise stream`: reserve, move bytes, report.
+//! `clockwise stream`: reserves bandwidth, moves bytes, and reports.
 
 mod blocks;
 mod peer;
@@ -24,37 +24,37 @@ use crate::wire::ask::{ChangeRate, ReserveStream};
 use crate::wire::streams::SessionView;
 use crate::wire::view::StreamView;
 
-/// What both directions take.
+/// Options of both directions.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Common {
+pub struct StreamOptions {
     /// The volume.
     #[arg(long)]
     volume: String,
-    /// The rate to be guaranteed, such as 1.2MB/s or 3Mbit/s.
+    /// The rate to guarantee, such as 1.2MB/s or 3Mbit/s.
     #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
     rate: BytesPerSecond,
     /// The size of a block, the unit of transfer, such as 256KiB [default: proposed by the pool].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     block: Option<Bytes>,
-    /// Where in the volume to begin [default: 0].
+    /// The start of the stream's range in the volume [default: 0].
     #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     offset: Option<Bytes>,
-    /// How much of the volume from there to use [default: all the rest].
+    /// The length of the range [default: to the end of the volume].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     length: Option<Bytes>,
-    /// End after this many seconds' worth of bytes.
+    /// End after this many seconds' worth of bytes at the rate.
     #[arg(long, value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Option<u64>,
-    /// Reserve from so much time from now on, and begin then, such as 10min [default: now].
+    /// Reserve from a later time on, such as 10min from now, and begin then [default: now].
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     starts_in: Option<Nanos>,
-    /// Reserve until so much time from now, and end then, such as 2h [default: until it has ended].
+    /// Reserve until a later time, such as 2h from now, and end then [default: until the stream ends].
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     ends_in: Option<Nanos>,
-    /// A name for people [default: the volume's].
+    /// A name for people [default: the volume's name].
     #[arg(long)]
     name: Option<String>,
-    /// Write how each block fared to this file as CSV; `-` is standard error.
+    /// Write a report on each block to this file as CSV; `-` is standard error.
     #[arg(long, value_name = "FILE")]
     blocks: Option<PathBuf>,
 }
@@ -64,36 +64,36 @@ pub struct Common {
 pub enum StreamCommand {
     /// Record a byte stream to a volume at a guaranteed rate.
     Record {
-        /// What is reserved.
+        /// The reservation.
         #[command(flatten)]
-        common: Common,
-        /// Where the bytes come from; `-` is standard input.
+        options: StreamOptions,
+        /// The file to read; `-` is standard input.
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
-        /// Read the file again from its beginning when it ends.
+        /// Start again at the beginning of the file when it ends.
         #[arg(long = "loop")]
         repeat: bool,
-        /// Go on at the beginning of the volume's range when its end is reached.
+        /// Continue at the beginning of the volume's range when its end is reached.
         #[arg(long)]
         wrap: bool,
-        /// Record although that destroys recordings (then from the volume's beginning on), a file system, or what is in
+        /// Record even over recordings (then from the volume's beginning on), a file system, or a volume in
         /// use through its export.
         #[arg(long)]
         force: bool,
     },
     /// Play a byte stream from a volume at a guaranteed rate.
     Play {
-        /// What is reserved.
+        /// The reservation.
         #[command(flatten)]
-        common: Common,
-        /// Where the bytes go; `-` is standard output.
+        options: StreamOptions,
+        /// The file to write; `-` is standard output.
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
-        /// Go on at the beginning of the volume's range when its end is reached.
+        /// Continue at the beginning of the volume's range when its end is reached.
         #[arg(long = "loop")]
         repeat: bool,
     },
-    /// List streams: reserved, planned, running, and ended ones whose report is still there.
+    /// List streams: reserved, planned, running, and ended ones whose report has not been deleted yet.
     List,
     /// Change the rate of a running stream.
     Rate {
@@ -117,7 +117,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     match command {
         StreamCommand::Record {
-            common,
+            options,
             from,
             repeat,
             wrap,
@@ -126,16 +126,20 @@ pub(super) fn run(
             let peer = Peer::Source(Source::open(from, *repeat)?);
             let ask = ReserveStream {
                 force: *force,
-                ..ask(common, peer.op(), *wrap)
+                ..ask(options, peer.op(), *wrap)
             };
-            session(client, common, ask, peer, output)
+            session(client, options, ask, peer, output)
         }
-        StreamCommand::Play { common, to, repeat } => {
+        StreamCommand::Play {
+            options,
+            to,
+            repeat,
+        } => {
             let peer = Peer::Sink(Sink::open(to)?);
             session(
                 client,
-                common,
-                ask(common, peer.op(), *repeat),
+                options,
+                ask(options, peer.op(), *repeat),
                 peer,
                 output,
             )
@@ -150,7 +154,7 @@ pub(super) fn run(
                 rate_bytes_per_second: rate.get(),
             };
             let stream: StreamView = block_on(client.patch(&format!("/v1/streams/{id}"), &ask))?;
-            output.result(&stream, || format!("stream {id} has {} now\n", Rate(*rate)))?;
+            output.result(&stream, || format!("stream {id} now has {}\n", Rate(*rate)))?;
             Ok(ExitCode::SUCCESS)
         }
         StreamCommand::End { id } => {

@@ -7,8 +7,8 @@ use ::volume::name::shown;
 use clap::Subcommand;
 use sched::units::Bytes;
 
-use super::block_on;
 use super::disk::find_disk;
+use super::{block_on, name_in_path};
 use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::print::{Output, list, table};
@@ -18,10 +18,10 @@ use crate::wire::ask::{
 };
 use crate::wire::view::{PlaceView, PoolView, VolumeView};
 
-/// How often the progress of a move is asked for.
+/// The time between two requests for the progress of a move.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where extents go.
+/// Where extents are placed.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlacementArgs {
     /// Only on this disk, named as for `disk show`; may be given several times [default: all disks in turn].
@@ -36,7 +36,7 @@ pub struct PlacementArgs {
     /// Only up to this byte of each disk.
     #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     to_byte: Option<Bytes>,
-    /// Neighbouring extents on one disk before the next disk is taken [default: 1, or where a volume
+    /// Neighbouring extents on one disk before the next disk is taken [default: 1, or for a volume that
     /// grows, as many as it has].
     #[arg(long, value_name = "EXTENTS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     run: Option<u32>,
@@ -65,14 +65,14 @@ impl PlacementArgs {
 /// `clockwise volume`.
 #[derive(Subcommand, Debug)]
 pub enum VolumeCommand {
-    /// Make a volume.
+    /// Create a volume.
     Create {
         /// Its name.
         name: String,
         /// Its size, such as 100GiB; it takes whole extents of the disks.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
-        /// Where it goes.
+        /// Where its extents are placed.
         #[command(flatten)]
         placement: PlacementArgs,
     },
@@ -82,78 +82,59 @@ pub enum VolumeCommand {
     Show {
         /// Its name.
         name: String,
-        /// Show instead where its extents lie, in the volume's order.
+        /// Show where its extents lie instead, in the volume's order.
         #[arg(long)]
         places: bool,
     },
-    /// Add space to a volume, in use or not.
+    /// Grow a volume, also while it is in use.
     Grow {
         /// Its name.
         name: String,
         /// The new size.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
-        /// Where the new extents go.
+        /// Where the new extents are placed.
         #[command(flatten)]
         placement: PlacementArgs,
     },
-    /// Take space from the end of a volume, in use or not, where nothing is lost by that.
+    /// Shrink a volume, also while it is in use. A shrink that would lose data is refused without --force.
     Shrink {
         /// Its name.
         name: String,
         /// The new size.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
-        /// Shrink it although something is lost: recordings, a file system, written data past the new
-        /// size, or what is in use through its export.
+        /// Shrink the volume even if data is lost: recordings, a file system, written data past the new size,
+        /// or a volume in use through its export.
         #[arg(long)]
         force: bool,
     },
-    /// Move a volume's extents elsewhere, in use or not, in the time that streams leave. A move goes on when
-    /// this command is killed.
+    /// Move a volume's extents, also while it is in use, in the time that streams leave. Ctrl-C stops the
+    /// move; it continues if this command is killed.
     Move {
         /// Its name.
         name: String,
-        /// Stop the move that is under way instead; what has moved stays where it is.
+        /// Stop the running move instead; moved extents stay where they are.
         #[arg(long, conflicts_with_all = ["disk", "zone", "from_byte", "to_byte", "run"])]
         stop: bool,
-        /// Where they go.
+        /// Where the extents are placed.
         #[command(flatten)]
         placement: PlacementArgs,
     },
-    /// Delete a volume that nobody uses, with all that is in it.
+    /// Delete a volume that is not in use, with all data in it.
     Delete {
         /// Its name.
         name: String,
     },
 }
 
-/// A name as a part of a path: everything but letters, digits and `-._~` is escaped.
-pub(super) fn escaped(name: &str) -> String {
-    name.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
-}
-
+/// The path of a volume in the API.
 pub(super) fn path(name: &str) -> Result<String, Failure> {
-    if name.is_empty() {
-        return Err(Failure::bad_input("the volume's name is empty")
-            .help("`clockwise volume list` shows the volumes"));
-    }
-    // A path of "." or ".." would be taken for a folder on its way.
-    Ok(format!(
-        "/v1/volumes/{}",
-        if name.bytes().all(|b| b == b'.') {
-            name.replace('.', "%2E")
-        } else {
-            escaped(name)
-        }
-    ))
+    let name = name_in_path(name).ok_or_else(|| {
+        Failure::bad_input("the volume's name is empty")
+            .help("`clockwise volume list` shows the volumes")
+    })?;
+    Ok(format!("/v1/volumes/{name}"))
 }
 
 pub(super) fn run(
@@ -177,7 +158,7 @@ pub(super) fn run(
                 size_bytes: size.get(),
                 placement: placement.ask(client)?,
             };
-            output.during("making the volume", || {
+            output.during("creating the volume", || {
                 block_on(client.post("/v1/volumes", &ask))
             })?
         }
@@ -211,17 +192,7 @@ pub(super) fn run(
         }
         VolumeCommand::Move {
             name, stop: true, ..
-        } => {
-            let at: MoveProgress = block_on(client.delete(&format!("{}/move", path(name)?)))?;
-            output.result(&at, || {
-                let MoveProgress { done, total } = at;
-                format!(
-                    "the move of volume {} stops: {done} of {total} extents are done\n",
-                    shown(name)
-                )
-            })?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        } => return stop_move(client, name, output),
         VolumeCommand::Move {
             name, placement, ..
         } => move_extents(client, name, placement.ask(client)?, output)?,
@@ -237,7 +208,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a volume lies, a page at a time until there is no more.
+/// All runs of extents of a volume, fetched page by page.
 fn places(client: &ApiClient, volume: &str) -> Result<Vec<PlaceView>, Failure> {
     let extent = block_on(client.get::<PoolView>("/v1/pool"))?.extent_bytes;
     let mut all: Vec<PlaceView> = Vec::new();
@@ -254,6 +225,18 @@ fn places(client: &ApiClient, volume: &str) -> Result<Vec<PlaceView>, Failure> {
 
 fn resize(client: &ApiClient, name: &str, ask: &ResizeVolume) -> Result<VolumeView, Failure> {
     block_on(client.patch(&path(name)?, ask))
+}
+
+fn stop_move(client: &ApiClient, name: &str, output: &Output) -> Result<ExitCode, Failure> {
+    let at: MoveProgress = block_on(client.delete(&format!("{}/move", path(name)?)))?;
+    output.result(&at, || {
+        let MoveProgress { done, total } = at;
+        format!(
+            "the move of volume {} is stopping: {done} of {total} extents have been moved\n",
+            shown(name)
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn move_extents(
@@ -274,7 +257,7 @@ fn move_extents(
             tokio::select! {
                 moved = &mut moving => return moved,
                 _ = ticks.tick() => {
-                    // Not there yet, or not there any more: the answer to the move itself says more.
+                    // The move may not have started yet, or have ended. Its own answer reports errors.
                     if let Ok(MoveProgress { done, total }) = client.get(&path).await {
                         bar.set_length(total);
                         bar.set_position(done);
@@ -308,7 +291,7 @@ fn places_text(places: &[PlaceView]) -> String {
     )
 }
 
-/// Who has a volume open, each kind once, with how many there are of it.
+/// The users of a volume: each kind once, with its number.
 fn users(volume: &VolumeView) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for user in &volume.users {
@@ -326,7 +309,7 @@ fn users(volume: &VolumeView) -> String {
 
 fn volumes_text(volumes: &[VolumeView]) -> String {
     if volumes.is_empty() {
-        return "there are no volumes; make one with `clockwise volume create NAME --size SIZE`\n"
+        return "there are no volumes; create one with `clockwise volume create NAME --size SIZE`\n"
             .to_owned();
     }
     let mut text = table(
@@ -351,7 +334,7 @@ fn volumes_text(volumes: &[VolumeView]) -> String {
         if let Some(MoveProgress { done, total }) = volume.moving {
             let name = shown(&volume.name);
             text += &format!(
-                "volume {name} is being moved: {done} of {total} extents are done; `clockwise volume move {name} --stop` stops it\n"
+                "volume {name} is being moved: {done} of {total} extents so far; `clockwise volume move {name} --stop` stops the move\n"
             );
         }
     }
@@ -375,7 +358,7 @@ fn volume_text(volume: &VolumeView) -> String {
         (
             "used by",
             if volume.users.is_empty() {
-                "nobody".to_owned()
+                "none".to_owned()
             } else {
                 users(volume)
             },
@@ -395,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_volume_is_listed_and_its_name_can_be_seen() {
+    fn volume_list_shows_poisoned_volumes_and_escapes_names() {
         let volume = |name: &str, poisoned: Option<&str>| VolumeView {
             name: name.to_owned(),
             size_bytes: 1,
@@ -420,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_is_one_part_of_a_path() {
+    fn any_name_is_one_segment_of_a_path() {
         assert_eq!(path("cam-1").unwrap(), "/v1/volumes/cam-1");
         assert_eq!(path("a/b ?é").unwrap(), "/v1/volumes/a%2Fb%20%3F%C3%A9");
         assert_eq!(path("..").unwrap(), "/v1/volumes/%2E%2E");

@@ -1,5 +1,4 @@
-//! The sections `[[disk]]` of the configuration: what each disk is, with the profiles and drive models
-//! that they name.
+//! The `[[disk]]` sections: the disks of the pool, with the drive profiles and drive models that they name.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,14 +13,14 @@ use sched::units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::real;
+use super::canonical;
 use crate::failure::{Failure, Place, SourceFile};
 use crate::quantity;
 
-/// More requests at a time than any drive profile was measured with.
+/// Upper limit of outstanding requests, more than any drive profile was measured with.
 const OUTSTANDING_MAX: u32 = 256;
 
-/// What sort of thing a disk of the configuration is.
+/// The kind of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
@@ -33,7 +32,7 @@ pub enum DiskKind {
     Emulated,
 }
 
-/// The engine's word for how writes become durable, as a key of a file.
+/// The engine's [`Durability`] as a key of the file.
 #[derive(Deserialize)]
 #[serde(remote = "Durability", rename_all = "kebab-case")]
 enum DurabilityKey {
@@ -67,25 +66,26 @@ pub(super) struct Section {
 pub struct DiskConfig {
     /// The device, or the file with its data.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: DiskKind,
-    /// Its profile, if the configuration names one.
+    /// Its drive profile, if the configuration sets one.
     pub profile: Option<Arc<DriveProfile>>,
-    /// Whether that is one that is shipped, not one in a file of its own.
+    /// True for a profile that is shipped with the program, false for one in a file.
     pub profile_is_shipped: bool,
-    /// Requests it is given at a time, if the configuration says so.
+    /// The most outstanding requests, if the configuration sets it.
     pub outstanding: Option<u32>,
-    /// How its writes must become durable, if the configuration says so; another way is an error.
+    /// The method by which its writes become durable, if the configuration sets it. A disk that does not
+    /// support it is an error.
     pub durability: Option<Durability>,
-    /// For an emulated drive: the mechanical model.
+    /// The mechanical model of an emulated drive.
     pub plant: Option<PlantSpec>,
-    /// For a file that is to be made: its size.
+    /// The size of a file that is to be created.
     pub size: Option<Bytes>,
-    /// Where the configuration names it.
+    /// The place of its path in the configuration.
     pub place: Place,
 }
 
-/// Checks the disks, one by one and against each other.
+/// Checks each disk, and that none is named twice.
 pub(super) fn disks(
     source: &SourceFile<'_>,
     folder: &Path,
@@ -93,7 +93,7 @@ pub(super) fn disks(
 ) -> Result<Vec<DiskConfig>, Failure> {
     if sections.is_empty() {
         return Err(source
-            .wrong(0..0, "no disks are named")
+            .bad_input(0..0, "the configuration has no disks")
             .help("add a [[disk]] with at least `path` and `kind`"));
     }
     let mut seen = HashMap::new();
@@ -101,18 +101,18 @@ pub(super) fn disks(
     for section in sections {
         let span = section.get_ref().path.span();
         let disk = disk(source, folder, section)?;
-        // Two names of one device are found by what they lead to.
-        if let Some(first) = seen.insert(real(&disk.path), span.start) {
+        // Two paths of one device have the same canonical path.
+        if let Some(first) = seen.insert(canonical(&disk.path), span.start) {
             let line = source.text[..first].matches('\n').count() + 1;
             return Err(source
-                .wrong(
+                .bad_input(
                     span,
                     format!(
-                        "{} is named twice; the first is in line {line}",
+                        "{} is named twice, first in line {line}",
                         disk.path.display()
                     ),
                 )
-                .help("take one of them out"));
+                .help("remove one of the two sections"));
         }
         disks.push(disk);
     }
@@ -129,37 +129,37 @@ fn disk(
     let emulated = section.kind == DiskKind::Emulated;
     if let (Some(plant), false) = (&section.plant, emulated) {
         return Err(source
-            .wrong(plant.span(), "`plant` is for emulated drives")
-            .help("write kind = \"emulated\", or take `plant` out"));
+            .bad_input(plant.span(), "`plant` is only for emulated drives")
+            .help("write kind = \"emulated\", or remove `plant`"));
     }
     if section.plant.is_none() && emulated {
         return Err(source
-            .wrong(
+            .bad_input(
                 whole,
-                "an emulated drive needs a `plant`, the model it behaves as",
+                "an emulated drive needs a `plant`, the drive model to emulate",
             )
-            .help("such as plant = \"hdd-8tb-7200\""));
+            .help("add one, such as plant = \"hdd-8tb-7200\""));
     }
     if section.size.is_some() && section.kind != DiskKind::File {
         return Err(source
-            .wrong(
+            .bad_input(
                 whole,
-                "`size` is for disks in files; a drive has the size it has",
+                "`size` is only for disks in files; other disks have a fixed size",
             )
-            .help("take `size` out"));
+            .help("remove `size`"));
     }
     if let Some(outstanding) = &section.outstanding
         && !(1..=OUTSTANDING_MAX).contains(outstanding.get_ref())
     {
         return Err(source
-            .wrong(
+            .bad_input(
                 outstanding.span(),
                 format!(
-                    "`outstanding` is {}; it must be 1 to {OUTSTANDING_MAX}",
+                    "`outstanding` is {}; it must be from 1 to {OUTSTANDING_MAX}",
                     outstanding.get_ref()
                 ),
             )
-            .help("take it out: the profile says how many there were when it was measured"));
+            .help("remove it: then the profile's own value is used"));
     }
     let profile = section
         .profile
@@ -187,8 +187,8 @@ fn disk(
     })
 }
 
-/// How many requests the disk is given at a time, unless that is left to its profile: one, unless that was
-/// measured with more, because admission rests on the times that hold at that depth.
+/// The configured number of outstanding requests, which must not exceed the number at which the profile was
+/// measured (one for a disk without a measured profile): admission relies on the service times at that depth.
 fn depth(
     source: &SourceFile<'_>,
     section: &Section,
@@ -215,14 +215,14 @@ fn depth(
         None => "it has no profile that was measured".to_owned(),
     };
     Err(source
-        .wrong(
+        .bad_input(
             span.unwrap_or(whole),
-            format!("{given} requests at a time are too many for this disk: {why}"),
+            format!("{given} outstanding requests are too many for this disk: {why}"),
         )
-        .help("measure its service times with so many, and name a `profile` that says so; or write outstanding = 1"))
+        .help("measure its service times at that depth and set the resulting `profile`, or write outstanding = 1"))
 }
 
-/// A built-in mechanical model by its name, or one in a file of its own.
+/// Finds a built-in drive model by its name, or reads one from a file.
 fn plant(
     source: &SourceFile<'_>,
     folder: &Path,
@@ -232,29 +232,41 @@ fn plant(
     if !is_file_name(text) {
         return PlantSpec::built_in(text).ok_or_else(|| {
             source
-                .wrong(name.span(), format!("no drive model is called `{text}`"))
+                .bad_input(name.span(), format!("no drive model is called `{text}`"))
                 .help(format!(
-                    "name a built-in one ({}), or a file that ends in .toml",
+                    "give a built-in model ({}), or a file whose name ends in .toml",
                     BUILT_IN.join(", ")
                 ))
         });
     }
     let path = folder.join(text);
-    let file = SourceFile::read(&path)
-        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
+    let file = read_named(source, name, &path)?;
     PlantSpec::parse(&file.text).map_err(|error| {
         source
-            .wrong(name.span(), format!("{}: {error}", path.display()))
-            .help("correct that file, or name a built-in model")
+            .bad_input(name.span(), format!("{}: {error}", path.display()))
+            .help("correct that file, or give a built-in model")
     })
 }
 
-/// Whether a name means a file, not something that is built in.
+/// Reads a file that the configuration names. A failure has the place of the name.
+fn read_named<'a>(
+    source: &SourceFile<'_>,
+    name: &Spanned<String>,
+    path: &'a Path,
+) -> Result<SourceFile<'a>, Failure> {
+    SourceFile::read(path).map_err(|failure| {
+        source
+            .bad_input(name.span(), failure.what)
+            .help(failure.help)
+    })
+}
+
+/// True if a name means a file, not something built in.
 fn is_file_name(text: &str) -> bool {
     text.ends_with(".toml") || text.contains('/')
 }
 
-/// A shipped profile by its name, or one in a file of its own.
+/// Finds a shipped profile by its name, or reads one from a file.
 fn profile(
     source: &SourceFile<'_>,
     folder: &Path,
@@ -264,19 +276,18 @@ fn profile(
     if !is_file_name(text) {
         return DriveProfile::shipped(text).map_err(|error| {
             source
-                .wrong(name.span(), error.to_string())
-                .help("name a shipped profile, or a file that ends in .toml")
+                .bad_input(name.span(), error.to_string())
+                .help("give a shipped profile, or a file whose name ends in .toml")
         });
     }
     let path = folder.join(text);
-    let file = SourceFile::read(&path)
-        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
+    let file = read_named(source, name, &path)?;
     DriveProfile::from_toml(&file.text).map_err(|error| {
         match error {
             ProfileError::Toml(error) => {
-                file.wrong(error.span().unwrap_or(0..0), error.message().trim_end())
+                file.bad_input(error.span().unwrap_or(0..0), error.message().trim_end())
             }
-            other => file.wrong(0..0, other.to_string()),
+            other => file.bad_input(0..0, other.to_string()),
         }
         .help("docs/reference/profile.md describes every key of a profile")
     })

@@ -1,4 +1,4 @@
-//! What must hold for any text of a drive profile: the entry point of the fuzz target, and of the test
+//! Properties that hold for any text of a drive profile: the entry point of the fuzz target, and of the test
 //! that replays its corpus.
 
 use sched::predict::Predictor;
@@ -6,11 +6,11 @@ use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Sector, SectorCount};
 
-/// A profile that is accepted is written as it is read, and what is predicted from it is a time, and at
-/// most the worst case that admission counts.
+/// Checks that an accepted profile survives being written and read again, and that each predicted service
+/// time is between the shortest time and the worst case that admission counts.
 ///
 /// # Panics
-/// When that does not hold.
+/// When a property does not hold.
 pub fn profile(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -28,7 +28,7 @@ pub fn profile(data: &[u8]) {
     assert!(predictor.extent_bytes().get().is_power_of_two());
     let _ = predictor.burst_threshold();
     for units in [1, 16, 2048] {
-        // Whole physical sectors, as the worst case is of.
+        // Whole physical sectors, because the worst case is defined for these.
         let (count, whole) = (units * unit, capacity / unit * unit);
         let Some(last) = whole.checked_sub(count) else {
             continue;

@@ -1,4 +1,4 @@
-//! Recordings for browsers: `[http]`.
+//! The `[http]` section: recordings for browsers.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use super::tcp;
 use crate::failure::{Failure, SourceFile};
 use crate::http::files::Origins;
 
-/// How recordings are served to browsers.
+/// The HTTP service for browsers.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// Where.
+    /// The address that it listens at.
     pub address: SocketAddr,
-    /// Whose pages may fetch them besides the server's own.
+    /// The origins whose pages may fetch recordings, besides the server's own pages.
     pub origins: Option<Origins>,
 }
 
@@ -26,16 +26,16 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// What the section says, if recordings are to be served.
+    /// The validated section; `None` if HTTP is not enabled.
     ///
     /// # Errors
-    /// What makes no sense.
+    /// The first setting that is not valid.
     pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Option<HttpConfig>, Failure> {
         let allowed = self.allow_origin.as_ref();
         let origins = allowed.map(|named| {
             Origins::parse(named.get_ref()).map_err(|error| {
-                source.wrong(named.span(), error.to_string()).help(
-                    "write what the page's address begins with, without a path, such as [\"http://portal.example\"], or [\"*\"] for all",
+                source.bad_input(named.span(), error.to_string()).help(
+                    "write the scheme, host and port of the pages' address, without a path, such as [\"http://portal.example\"], or [\"*\"] for any origin",
                 )
             })
         });
@@ -46,8 +46,11 @@ impl Section {
                 origins,
             })),
             (None, Some(named)) => Err(source
-                .wrong(named.span(), "no page can show what is not served")
-                .help("say where with `listen`, or leave `allow_origin` out")),
+                .bad_input(
+                    named.span(),
+                    "`allow_origin` has no effect without `listen`",
+                )
+                .help("set `listen` to an address, or remove `allow_origin`")),
             (None, None) => Ok(None),
         }
     }

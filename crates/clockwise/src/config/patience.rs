@@ -1,14 +1,14 @@
-//! How long the server waits for a disk that does not answer: `[patience]`.
+//! The `[patience]` section: how long the server waits for a disk that does not answer.
 
 use engine::pool::Patience;
 use sched::units::Nanos;
 use serde::Deserialize;
 
-use super::head_of;
+use super::header_of;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity::{self, Span};
 
-/// No disk is called stalled sooner: a retried sector takes that long.
+/// The shortest `stalled_after`: a healthy disk may take that long to retry a sector.
 const STALLED_AFTER_MIN: Nanos = Nanos::from_millis(100);
 
 #[derive(Deserialize, Default)]
@@ -21,10 +21,10 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// What the section says, where it makes sense.
+    /// The validated section.
     ///
     /// # Errors
-    /// What does not.
+    /// The first setting that is not valid.
     pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Patience, Failure> {
         let defaults = Patience::default();
         let patience = Patience {
@@ -33,29 +33,29 @@ impl Section {
         };
         if patience.stalled_after < STALLED_AFTER_MIN {
             return Err(source
-                .wrong(
-                    head_of(source, "patience"),
+                .bad_input(
+                    header_of(source, "patience"),
                     format!(
-                        "`stalled_after` is {}, which a disk that is well may take for a request",
+                        "`stalled_after` is {}, and a healthy disk may take that long for a request",
                         Span(patience.stalled_after)
                     ),
                 )
-                .help(format!("give it at least {}", Span(STALLED_AFTER_MIN))));
+                .help(format!("set it to at least {}", Span(STALLED_AFTER_MIN))));
         }
         if patience.give_up_after <= patience.stalled_after {
             return Err(source
-            .wrong(
-                head_of(source, "patience"),
-                format!(
-                    "a disk would be given up after {}, but not said to be stalled before {}",
-                    Span(patience.give_up_after),
-                    Span(patience.stalled_after)
-                ),
-            )
-            .help(format!(
-                "give a `give_up_after` that is longer than `stalled_after` (\"{}\" when absent)",
-                Span(defaults.stalled_after)
-            )));
+                .bad_input(
+                    header_of(source, "patience"),
+                    format!(
+                        "`give_up_after` is {}, which is not longer than `stalled_after`, {}",
+                        Span(patience.give_up_after),
+                        Span(patience.stalled_after)
+                    ),
+                )
+                .help(format!(
+                    "set a `give_up_after` that is longer than `stalled_after` (default \"{}\")",
+                    Span(defaults.stalled_after)
+                )));
         }
         Ok(patience)
     }

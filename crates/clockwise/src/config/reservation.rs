@@ -1,4 +1,4 @@
-//! Disk time reserved for exports: `[[nbd.reservation]]`.
+//! The `[[nbd.reservation]]` sections: disk time that is reserved for exports.
 
 use engine::volume_io::BestEffortReservation;
 use sched::units::Nanos;
@@ -19,10 +19,10 @@ pub(super) struct Section {
     period: Nanos,
 }
 
-/// What the sections say, where they make sense.
+/// The validated sections.
 ///
 /// # Errors
-/// The first that does not.
+/// The first section that is not valid.
 pub(super) fn reservations(
     source: &SourceFile<'_>,
     sections: Vec<Section>,
@@ -35,23 +35,23 @@ pub(super) fn reservations(
         let volume = section.volume.get_ref();
         if reservations.iter().any(|other| other.volume == *volume) {
             return Err(source
-                .wrong(
+                .bad_input(
                     section.volume.span(),
-                    format!("`{volume}` has a reservation already"),
+                    format!("`{volume}` has two reservations"),
                 )
-                .help("give each export one reservation, which all of its connections share"));
+                .help("give each export one reservation; all of its connections share it"));
         }
         if slice > period {
             return Err(source
-                .wrong(
+                .bad_input(
                     section.volume.span(),
                     format!(
-                        "the reservation of `{volume}` is {} in each {}: more than all of a disk",
+                        "the reservation of `{volume}` is {} in each {}, more than the whole time of a disk",
                         Span(slice),
                         Span(period)
                     ),
                 )
-                .help("give a `slice` that is shorter than the `period`"));
+                .help("set a `slice` that is not longer than the `period`"));
         }
         reservations.push(ExportReservation {
             volume: volume.clone(),
@@ -60,16 +60,14 @@ pub(super) fn reservations(
     }
     match first {
         Some(volume) if !is_exported => Err(source
-            .wrong(
+            .bad_input(
                 volume.span(),
                 format!(
                     "`{}` has a reservation, but nothing is exported",
                     volume.get_ref()
                 ),
             )
-            .help(
-                "give `unix` or `tcp` in [nbd] or `mount` in [fuse], or take the reservation out",
-            )),
+            .help("set `unix` or `tcp` in [nbd] or `mount` in [fuse], or remove the reservation")),
         _ => Ok(reservations),
     }
 }

@@ -1,4 +1,4 @@
-//! Recording and playing over RTSP: `[rtsp]`.
+//! The `[rtsp]` section: recording and playing over RTSP.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{head_of, tcp};
+use super::{header_of, tcp};
 use crate::failure::{Failure, SourceFile};
 use crate::quantity::{self, Span};
 use media::MediaConfig;
@@ -16,15 +16,15 @@ use media::camera::sources::SourcesConfig;
 use media::rtsp::access::{AccessConfig, Permit, Right};
 use media::rtsp::tls::TlsConfig;
 
-/// What is reserved for a recording that does not say what it needs.
+/// The rate that is reserved for a recording that states none.
 const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);
 const BLOCK_DEFAULT: Bytes = Bytes::from_kib(256);
 const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
 
-/// Where sources are remembered, beside the configuration.
+/// The file that stores the sources, in the folder of the configuration.
 const SOURCES_DEFAULT: &str = "sources.json";
 
-/// Clients say something twice in this time at least.
+/// The shortest `timeout`; clients send a keep-alive at least twice in that time.
 const TIMEOUT_MIN: Nanos = Nanos::from_secs(2);
 
 #[derive(Deserialize, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Section {
     permit: Vec<PermitSection>,
 }
 
-/// What a user may do: `[[rtsp.permit]]`.
+/// A `[[rtsp.permit]]` section: the rights of a user.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PermitSection {
@@ -55,35 +55,37 @@ struct PermitSection {
     volumes: Option<Vec<String>>,
 }
 
-/// What the section says.
+/// The validated section.
 pub(super) struct Checked {
+    /// The RTSP service, if it is enabled.
     pub(super) served: Option<MediaConfig>,
+    /// Access rules for RTSP and HTTP; without them everyone may do everything.
     pub(super) access: Option<AccessConfig>,
+    /// Settings for pulling from cameras.
     pub(super) pulled: SourcesConfig,
 }
 
 impl Section {
-    /// What the section says, where it makes sense: how RTSP is served, `None` if it is not to be, who may do what, also
-    /// of those who come by HTTP, and how sources are pulled from.
+    /// Validates the section.
     ///
     /// # Errors
-    /// What does not.
+    /// The first setting that is not valid.
     pub(super) fn checked(
         &self,
         source: &SourceFile<'_>,
         folder: &Path,
     ) -> Result<Checked, Failure> {
-        let wrong = |what: String| source.wrong(head_of(source, "rtsp"), what);
+        let bad_input = |what: String| source.bad_input(header_of(source, "rtsp"), what);
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
         let block = self.block.unwrap_or(BLOCK_DEFAULT);
         let timeout = self.timeout.unwrap_or(TIMEOUT_DEFAULT);
         if !BLOCK_BYTES.contains(&block.get()) || !block.get().is_power_of_two() {
-            return Err(wrong(format!("`block` is {block}"))
-                .help("give a power of two from \"64KiB\" to \"4MiB\""));
+            return Err(bad_input(format!("`block` is {block}"))
+                .help("set it to a power of two from \"64KiB\" to \"4MiB\""));
         }
         if timeout < TIMEOUT_MIN {
-            return Err(wrong(format!("`timeout` is {}", Span(timeout)))
-                .help(format!("give it at least {}", Span(TIMEOUT_MIN))));
+            return Err(bad_input(format!("`timeout` is {}", Span(timeout)))
+                .help(format!("set it to at least {}", Span(TIMEOUT_MIN))));
         }
         let listen = self.listen.as_ref();
         let listen = listen.map(|listen| tcp(source, listen)).transpose()?;
@@ -112,7 +114,7 @@ impl Section {
         })
     }
 
-    /// Where TLS is served, and as whom.
+    /// The TLS service, if it is enabled.
     fn tls(&self, source: &SourceFile<'_>, folder: &Path) -> Result<Option<TlsConfig>, Failure> {
         match (&self.tls_listen, &self.certificate, &self.key) {
             (None, None, None) => Ok(None),
@@ -129,13 +131,13 @@ impl Section {
                 ];
                 let span = spans.into_iter().flatten().next().unwrap_or_default();
                 Err(source
-                    .wrong(span, "TLS is configured by halves")
-                    .help("give `tls_listen`, `certificate` and `key`, or none of them"))
+                    .bad_input(span, "TLS is configured incompletely")
+                    .help("set all of `tls_listen`, `certificate` and `key`, or none of them"))
             }
         }
     }
 
-    /// Who may do what; `None`: everybody everything.
+    /// The access rules; `None` if everyone may do everything.
     fn access(
         &self,
         source: &SourceFile<'_>,
@@ -146,12 +148,12 @@ impl Section {
                 return Ok(None);
             };
             let what = format!(
-                "`{}` may do something, but nobody is asked who he is",
+                "there are rights for user `{}`, but no `users` file to log in with",
                 first.user.get_ref()
             );
             return Err(source
-                .wrong(first.user.span(), what)
-                .help("name a file of users in [rtsp] as `users`, or take the permit out"));
+                .bad_input(first.user.span(), what)
+                .help("set `users` in [rtsp] to a file of users, or remove the permit"));
         };
         let permits = self.permit.iter().map(|permit| Permit {
             user: permit.user.get_ref().clone(),

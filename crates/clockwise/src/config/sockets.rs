@@ -1,4 +1,4 @@
-//! The paths of the server's sockets: where each is, that it can be one, and that no two are the same.
+//! The paths of the server's sockets: each is short enough for a socket, and no two are the same.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
-use super::real;
+use super::canonical;
 use crate::failure::{Failure, SourceFile};
 
-/// The longest path of a socket, in bytes: what the kernel's address has room for, and its end.
+/// The longest path of a socket, in bytes: the size of the kernel's `sun_path` less its terminating zero.
 const PATH_BYTES_MAX: usize = 107;
 
 /// The sockets of a configuration.
@@ -19,11 +19,11 @@ pub(super) struct Sockets {
     pub(super) nbd: Option<PathBuf>,
 }
 
-/// The sockets that are named, relative to `folder`; the one for data is beside that of the API unless it is
-/// named.
+/// The configured sockets, relative to `folder`. The socket for data is by default in the folder of the API's
+/// socket.
 ///
 /// # Errors
-/// The first that cannot be, or is another one as well.
+/// The first path that is too long, or is used twice.
 pub(super) fn sockets(
     source: &SourceFile<'_>,
     folder: &Path,
@@ -46,20 +46,20 @@ pub(super) fn sockets(
         named.push(("block export", path, span.clone()));
     }
     for (index, (what, path, span)) in named.iter().enumerate() {
-        fits(source, span.clone(), what, path)?;
+        check_length(source, span.clone(), what, path)?;
         let same = named[..index]
             .iter()
-            .find(|(_, other, _)| real(other) == real(path));
+            .find(|(_, other, _)| canonical(other) == canonical(path));
         if let Some((other, ..)) = same {
             return Err(source
-                .wrong(
+                .bad_input(
                     span.clone(),
                     format!(
-                        "{} is the socket of the {other} and of the {what}",
+                        "{} is the socket of both the {other} and the {what}",
                         path.display()
                     ),
                 )
-                .help("name another path: each has a socket of its own"));
+                .help("set another path for one of them"));
         }
     }
     Ok(Sockets {
@@ -69,8 +69,8 @@ pub(super) fn sockets(
     })
 }
 
-/// Checks that a path is not too long for a socket.
-fn fits(
+/// Checks that a path is short enough for a socket.
+fn check_length(
     source: &SourceFile<'_>,
     span: Range<usize>,
     what: &str,
@@ -81,12 +81,12 @@ fn fits(
         return Ok(());
     }
     Err(source
-        .wrong(
+        .bad_input(
             span,
             format!(
-                "{} has {bytes} bytes, too many for the socket of the {what}: the most is {PATH_BYTES_MAX}",
+                "{} is too long for the socket of the {what}: it has {bytes} bytes, and the maximum is {PATH_BYTES_MAX}",
                 path.display()
             ),
         )
-        .help("name a shorter path, such as one in /run"))
+        .help("set a shorter path, such as one under /run"))
 }

@@ -1,4 +1,5 @@
-//! The bodies of requests: how long they may be, how many may be on their way, and how long they may take.
+//! Reads the bodies of requests, with limits on their length, on the time they take, and on the memory for
+//! all of them.
 
 use std::time::Duration;
 
@@ -11,99 +12,95 @@ use sched::units::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::Object;
+use super::{Object, malformed};
 use crate::quantity::Size;
 use crate::wire::Problem;
 
-/// How long the body of a request may take to come.
-pub(super) const WITHIN: Duration = Duration::from_secs(30);
+/// The maximum time for the body of a request to arrive.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body of so many bytes is always read.
+/// Bodies up to this many bytes need no permit of [`LONG_BODIES`].
 const SHORT_BYTES: usize = 4 << 10;
 
-/// All longer bodies that are on their way come to no more KiB than these.
+/// The memory for all longer bodies that arrive at the same time, in KiB.
 const LONG_KIB: usize = 16 << 10;
 
-/// Their places, a KiB each.
-static LONG: Semaphore = Semaphore::const_new(LONG_KIB);
+/// The memory for longer bodies: one permit is a KiB.
+static LONG_BODIES: Semaphore = Semaphore::const_new(LONG_KIB);
 
-/// The value that a body of at most `most` bytes says.
+/// Reads a JSON object from a body of at most `bytes_max` bytes, within `timeout`.
 pub(super) async fn read<S: Send + Sync, T: DeserializeOwned>(
     request: Request,
     state: &S,
-    most: usize,
-    within: Duration,
+    bytes_max: usize,
+    timeout: Duration,
 ) -> Result<T, Problem> {
-    let _place = place(&request, most)?;
-    match tokio::time::timeout(within, value(request, state, most)).await {
+    let _permit = permit(&request, bytes_max)?;
+    match tokio::time::timeout(timeout, value(request, state, bytes_max)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!("the body has not come to its end within {within:?}"),
+            format!("the body did not arrive completely within {timeout:?}"),
             "send as many bytes as `content-length` says",
         )
-        .at(PLACE)),
+        .at(PART)),
     }
 }
 
-/// Where it is that something is wrong.
-const PLACE: &str = "the request's body";
+/// The place of a problem with a body.
+const PART: &str = "the request's body";
 
-/// A long body takes what it says that it has, or what it may have.
-fn place(request: &Request, most: usize) -> Result<Option<SemaphorePermit<'static>>, Problem> {
-    let said = request.headers().get(header::CONTENT_LENGTH);
-    let said = said.and_then(|of| of.to_str().ok()?.parse::<usize>().ok());
-    let bytes = said.unwrap_or(most).min(most);
+/// Reserves memory for a long body: its declared length, or else the most that it may have.
+fn permit(
+    request: &Request,
+    bytes_max: usize,
+) -> Result<Option<SemaphorePermit<'static>>, Problem> {
+    let declared = request.headers().get(header::CONTENT_LENGTH);
+    let declared = declared.and_then(|of| of.to_str().ok()?.parse::<usize>().ok());
+    let bytes = declared.unwrap_or(bytes_max).min(bytes_max);
     if bytes <= SHORT_BYTES {
         return Ok(None);
     }
     let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-    match LONG.try_acquire_many(kib) {
-        Ok(place) => Ok(Some(place)),
+    match LONG_BODIES.try_acquire_many(kib) {
+        Ok(permit) => Ok(Some(permit)),
         Err(_) => Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "so many long bodies are on their way to the server that it takes no more of them",
-            "send it again when the others have come",
+            "the server is receiving too many long bodies at the same time",
+            "send the request again later",
         )
-        .at(PLACE)),
+        .at(PART)),
     }
 }
 
 async fn value<S: Send + Sync, T: DeserializeOwned>(
     request: Request,
     state: &S,
-    most: usize,
+    bytes_max: usize,
 ) -> Result<T, Problem> {
     let (head, body) = request.into_parts();
-    let whole = Limited::new(body, most).collect().await;
+    let whole = Limited::new(body, bytes_max).collect().await;
     let whole = whole.map_err(|error| match error.is::<LengthLimitError>() {
         true => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is longer than {}", Size(Bytes(most as u64))),
-            "send less: this call takes no more",
+            format!("the body is longer than {}", Size(Bytes(bytes_max as u64))),
+            "send a shorter body: this is the limit of this call",
         )
-        .at(PLACE),
+        .at(PART),
         false => Problem::new(
             StatusCode::BAD_REQUEST,
-            format!("the body has not come to its end: {error}"),
+            format!("the body did not arrive completely: {error}"),
             "send as many bytes as `content-length` says",
         )
-        .at(PLACE),
+        .at(PART),
     })?;
     let request = Request::from_parts(head, axum::body::Body::from(whole.to_bytes()));
     let Json(Object(value)) = Json::<Object<T>>::from_request(request, state)
         .await
-        .map_err(|rejection| bad(&rejection))?;
+        .map_err(|rejection: JsonRejection| {
+            malformed(PART, rejection.status(), rejection.body_text())
+        })?;
     Ok(value)
-}
-
-fn bad(rejection: &JsonRejection) -> Problem {
-    Problem::new(
-        rejection.status(),
-        rejection.body_text(),
-        "GET /v1/openapi.json describes what each call takes",
-    )
-    .at(PLACE)
 }
 
 #[cfg(test)]
@@ -115,10 +112,10 @@ mod tests {
 
     use super::*;
 
-    /// A body that begins and never ends.
-    struct Endless(bool);
+    /// A body that sends one byte and never ends. The flag is true once that byte is sent.
+    struct UnfinishedBody(bool);
 
-    impl Bytewise for Endless {
+    impl Bytewise for UnfinishedBody {
         type Data = Bytes;
         type Error = std::convert::Infallible;
 
@@ -134,17 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn half_a_body_is_not_waited_for() {
+    fn unfinished_body_times_out() {
         let request = axum::http::Request::builder()
             .header("content-type", "application/json")
-            .body(axum::body::Body::new(Endless(false)))
+            .body(axum::body::Body::new(UnfinishedBody(false)))
             .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
-        let moment = Duration::from_millis(50);
-        let read = runtime.block_on(read::<(), serde_json::Value>(request, &(), 16, moment));
+        let timeout = Duration::from_millis(50);
+        let read = runtime.block_on(read::<(), serde_json::Value>(request, &(), 16, timeout));
         let problem = read.unwrap_err();
         assert_eq!(problem.status, 408);
         assert!(problem.what.contains("within 50ms"), "{}", problem.what);

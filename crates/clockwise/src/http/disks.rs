@@ -1,16 +1,16 @@
-//! Disks: how they are, and what has been learned of their service times.
+//! Disks: their state, and their service times as measured so far.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, PathPart, Shared, answer};
+use super::{Answer, PathPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::profile::ProfileView;
 use crate::wire::view::DiskView;
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show))
@@ -19,14 +19,14 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All disks.
 #[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Vec<DiskView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<DiskView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<DiskView>> {
     answer(state.0, |app| Ok(app.status().disks)).await
 }
 
 /// One disk, by its number in the pool's order.
 #[utoipa::path(get, path = "/v1/disks/{number}", params(("number" = usize, Path)),
     responses((status = 200, body = DiskView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
+async fn show(state: State<SharedApp>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
     answer(state.0, move |app| {
         let mut disks = app.status().disks;
         if number < disks.len() {
@@ -36,7 +36,7 @@ async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer
             StatusCode::NOT_FOUND,
             format!("there is no disk {number}"),
             format!(
-                "the disks are numbered 0 to {}",
+                "the disks have the numbers 0 to {}",
                 disks.len().saturating_sub(1)
             ),
         ))
@@ -44,17 +44,20 @@ async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer
     .await
 }
 
-/// The drive profile that a disk should be served by after what its requests took until now. The one that it
-/// is served by stays until the server ends, because what has been promised rests on it.
+/// The drive profile that a disk should have, judged by the service times of its requests so far. The server
+/// uses the present profile until it ends, because its promises rest on it.
 #[utoipa::path(get, path = "/v1/disks/{number}/profile", params(("number" = usize, Path)),
     responses((status = 200, body = ProfileView), (status = 404, body = Problem)))]
-async fn profile(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<ProfileView> {
+async fn profile(
+    state: State<SharedApp>,
+    PathPart(number): PathPart<usize>,
+) -> Answer<ProfileView> {
     answer(state.0, move |app| {
         let learned = app.pool.learned_profile(number).ok_or_else(|| {
             Problem::new(
                 StatusCode::NOT_FOUND,
-                format!("there is no disk {number}, or it is not served any more"),
-                "`clockwise disk show` lists the disks and how they are",
+                format!("there is no disk {number}, or the disk has failed"),
+                "`clockwise disk show` lists the disks and their states",
             )
         })?;
         Ok(ProfileView {

@@ -1,31 +1,33 @@
-//! The errors of every call, for the description that is made of the handlers: what each status means,
-//! those that come of the way a call is made, and that all are problem objects.
+//! The errors of every call, for the OpenAPI description: the meaning of each status, and the statuses that
+//! any call of a form can have. Each error is a problem object.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::wire::PROBLEM_TYPE;
 
-/// What an error of a status means, whichever call it answers.
+/// The meaning of an error status, the same for all calls.
 fn meaning(status: &str) -> &'static str {
     match status {
-        "400" => "The path, the query or the body is not of the form that is described",
-        "404" => "There is nothing of that name or number",
-        "408" => "The body has not come to its end in time",
-        "409" => "It cannot be done as things are: something else has to be done or end first",
-        "413" => "The body is too long",
-        "415" => "The body is not said to be `application/json`",
-        "422" => "What is asked for makes no sense, or is more than there is",
-        "500" => "The server or a disk failed at this call",
-        "503" => {
-            "The pool is being opened (`opening` is true then), the server is ending, its host has no memory, descriptors or threads left for this, or too many long bodies are on their way"
+        "400" => "The path, the query or the body does not match this description",
+        "404" => "Nothing has that name or number",
+        "408" => "The body did not arrive completely in time",
+        "409" => {
+            "The present state does not allow it: something else has to be done or to end first"
         }
-        "507" => "There is not so much memory to be guaranteed",
-        _ => "It was not done",
+        "413" => "The body is too long",
+        "415" => "The content type is not `application/json`",
+        "422" => "The request contradicts itself or its target, or asks for more than there is",
+        "500" => "The server or a disk failed during this call",
+        "503" => {
+            "The pool is being opened (then `opening` is true), the server is ending, its host has no memory, descriptors or threads left, or too many long bodies arrive at the same time"
+        }
+        "507" => "Not enough memory can be guaranteed",
+        _ => "The call failed",
     }
 }
 
-/// A problem object.
+/// The description of a problem response.
 fn problem(status: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem")));
     ResponseBuilder::new()
@@ -34,7 +36,7 @@ fn problem(status: &str) -> Response {
         .build()
 }
 
-/// The errors of one call: those that its handler is described with, and those of its form.
+/// Completes the errors of one call: those that its handler names, and those that follow from its form.
 fn complete(call: &mut Operation) {
     let answers = &mut call.responses.responses;
     let is_error = |status: &String| status.starts_with(['4', '5']);
@@ -43,7 +45,7 @@ fn complete(call: &mut Operation) {
         .filter(|key| is_error(key))
         .cloned()
         .collect();
-    // Any call may come while the pool is being opened.
+    // Every call gets 503 while the pool is being opened.
     errors.extend(["500", "503"].map(str::to_owned));
     if call.parameters.as_ref().is_some_and(|of| !of.is_empty()) {
         errors.push("400".to_owned());
@@ -57,7 +59,7 @@ fn complete(call: &mut Operation) {
     }
 }
 
-/// The description with the errors of every call.
+/// Returns the description with the errors of every call.
 pub(super) fn with_errors(mut description: OpenApi) -> OpenApi {
     for path in description.paths.paths.values_mut() {
         let calls = [

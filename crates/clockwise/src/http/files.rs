@@ -1,26 +1,26 @@
-//! Recordings over HTTP: as files, and as what browsers play (HLS, RFC 8216).
+//! Recordings over HTTP: as files, and as streams for browsers (HLS, RFC 8216).
 //!
-//! | path | what it is |
+//! | path | content |
 //! |---|---|
-//! | `/media/{volume}/{number}/recording.mp4` | an MP4 file of it, of which parts can be asked for |
-//! | `/media/{volume}/{number}/track{n}` | one track as it was sent |
-//! | `/media/{volume}/{number}/index.m3u8` | what a player is given |
-//! | `/media/{volume}/{number}/media.m3u8`, `init.mp4`, `segments/...` | what that leads to |
-//! | `/media/{volume}/{number}/` | a page that plays it |
-//! | `/media/` | a page with all that there is |
+//! | `/media/{volume}/{number}/recording.mp4` | an MP4 file, also in byte ranges |
+//! | `/media/{volume}/{number}/track{n}` | one track as its source sent it |
+//! | `/media/{volume}/{number}/index.m3u8` | the multivariant playlist |
+//! | `/media/{volume}/{number}/media.m3u8`, `init.mp4`, `segments/...` | the media playlist, initialization section and segments |
+//! | `/media/{volume}/{number}/` | a page that plays the recording |
+//! | `/media/` | a page that lists all recordings |
 //!
-//! It is served on the control socket, and by TCP where `[http] listen` says so. All of it is read as best effort, and
-//! nothing can be changed here. Files are made as they are sent, on a thread of their own; who takes nothing holds up
-//! that.
+//! These paths are served on the control socket, and over TCP if `[http] listen` is set. All reads are best
+//! effort, and nothing can be changed here. Files are generated while they are sent, each on a thread of its
+//! own, so a slow client delays only its own file.
 
 mod file;
+mod generated;
 mod hls;
-mod made;
+mod in_memory;
 mod origins;
 mod page;
-mod running;
+mod slots;
 mod visitors;
-mod whole;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,112 +32,116 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::get;
-use made::Made;
+use generated::GeneratedBody;
+use hyper::body::Bytes;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::wire::MISSING_BLOCKS;
 pub use origins::{OriginError, Origins};
-use running::Running;
+use slots::Slots;
 pub use visitors::asking;
 
-use super::{App, PathPart, QueryPart, Shared};
+use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
 use media::archive::Archive;
 use media::archive::archives::Described;
 use media::files::{Emit, ExportError, Known, Source};
 
-/// So many exports are made at a time; each has a thread, a block and a fragment.
+/// The most exports at a time. Each needs a thread, a block and a fragment in memory.
 const EXPORTS_MAX: usize = 16;
 
-/// Segments wait in memory for who takes them, so many MiB of them at most.
+/// The most memory for segments that wait for their clients, in MiB.
 const SEGMENTS_MIB_MAX: usize = 256;
 
-/// So many pieces of a file wait for who takes them.
+/// The most pieces of a file that wait for the client.
 const PIECES_AHEAD: usize = 2;
 
-/// A piece has no more bytes than these, so that who takes some is seen to.
+/// The most bytes of a piece. Small pieces show early that a client takes data.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// An export of which nothing has been taken for so long ends if there is no place for another.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// An export whose client has taken nothing for this time ends if another one needs its slot.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 
-/// What is kept between requests.
+/// State that is kept between requests.
 #[derive(Debug)]
 pub struct Media {
-    running: Arc<Running>,
-    /// Of segments; a place is a MiB.
-    sent: Arc<Running>,
-    plans: file::Plans,
+    /// Slots for exports.
+    exports: Arc<Slots>,
+    /// Slots for segments in memory, a MiB each.
+    segments: Arc<Slots>,
+    plans: file::PlanCache,
     parts: Known,
 }
 
 impl Default for Media {
     fn default() -> Self {
         Self {
-            running: Arc::new(Running::new(EXPORTS_MAX)),
-            sent: Arc::new(Running::new(SEGMENTS_MIB_MAX)),
-            plans: file::Plans::default(),
+            exports: Arc::new(Slots::new(EXPORTS_MAX)),
+            segments: Arc::new(Slots::new(SEGMENTS_MIB_MAX)),
+            plans: file::PlanCache::default(),
             parts: Known::default(),
         }
     }
 }
 
 impl Media {
-    /// Ends what is being sent.
+    /// Ends all transfers.
     pub fn close(&self) {
-        self.running.ends.send_replace(true);
-        self.sent.ends.send_replace(true);
+        self.exports.close();
+        self.segments.close();
     }
 
-    /// Whether the server ends.
+    /// True if the server is ending.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.running.is_ending()
+        self.exports.is_closed()
     }
 
-    /// Takes the place of an export.
+    /// Takes the slot of an export.
     fn permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        self.running.permit().ok_or_else(|| {
+        self.exports.permit().ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{EXPORTS_MAX} exports are being made"),
-                "ask again when one of them has ended",
+                format!("{EXPORTS_MAX} exports are running, the most at a time"),
+                "repeat the request when one of them has ended",
             )
         })
     }
 
-    /// Takes room in memory for a segment of so many bytes.
+    /// Takes memory for a segment of `bytes` bytes.
     fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Problem> {
-        self.sent.permits(mib(bytes)).ok_or_else(|| {
+        self.segments.permits(mib(bytes)).ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{SEGMENTS_MIB_MAX} MiB of segments wait for who takes them"),
-                "ask again when some of them have gone",
+                format!(
+                    "{SEGMENTS_MIB_MAX} MiB of segments wait for their clients, the most at a time"
+                ),
+                "repeat the request when some of them have been sent",
             )
         })
     }
 }
 
-/// How many MiB of those for segments so many bytes take.
+/// The slots for a segment of `bytes` bytes, in MiB.
 fn mib(bytes: u64) -> usize {
     (bytes.div_ceil(1 << 20) as usize).clamp(1, SEGMENTS_MIB_MAX)
 }
 
-/// Of which times of a recording, in nanoseconds of it.
+/// A range of times of a recording, in nanoseconds from its beginning.
 #[derive(Deserialize, Clone, Copy, Debug, Default)]
 #[serde(deny_unknown_fields)]
-struct Times {
+struct TimeRange {
     from_ns: Option<u64>,
     to_ns: Option<u64>,
-    /// Sent as it is made: how long it is is not said, and parts of it cannot be asked for.
+    /// True to send the file while it is generated, without `Content-Length` and byte ranges.
     #[serde(default)]
     stream: bool,
 }
 
-impl Times {
+impl TimeRange {
     fn range(self) -> Result<Range<u64>, Problem> {
         let (from, to) = (self.from_ns.unwrap_or(0), self.to_ns.unwrap_or(u64::MAX));
         if from < to {
@@ -145,22 +149,22 @@ impl Times {
         }
         Err(Problem::new(
             StatusCode::BAD_REQUEST,
-            format!("from {from} ns to {to} ns is no time"),
+            format!("the range from {from} ns to {to} ns is empty"),
             "give `from_ns` and a later `to_ns`, in nanoseconds from the beginning of the recording",
         )
         .at("the query"))
     }
 }
 
-/// A recording that was asked for.
-struct Opened {
+/// A recording that is being read.
+struct OpenRecording {
     archive: Arc<Archive>,
     described: Described,
     source: Source,
 }
 
-/// Finds a recording.
-fn open(app: &App, volume: &str, number: u64) -> Result<Opened, Problem> {
+/// Opens a recording for reading.
+fn open(app: &App, volume: &str, number: u64) -> Result<OpenRecording, Problem> {
     let (archive, recording) = app.archives.recording(volume, number)?;
     let described = app.archives.describe(&archive, recording)?;
     let description = described
@@ -169,15 +173,15 @@ fn open(app: &App, volume: &str, number: u64) -> Result<Opened, Problem> {
         .ok_or(ExportError::Undescribed)?;
     let client = app.archives.client().map_err(Problem::from)?;
     let source = Source::new(Arc::clone(&archive), client, recording, description);
-    Ok(Opened {
+    Ok(OpenRecording {
         archive,
         described,
         source,
     })
 }
 
-/// The routes, for who may only read.
-pub(super) fn routes() -> Router<Shared> {
+/// The routes that only read.
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/media/", get(page::all))
         .route("/media/{volume}/{number}/", get(page::one))
@@ -192,8 +196,8 @@ pub(super) fn routes() -> Router<Shared> {
         )
 }
 
-/// What is served where nothing else is.
-pub fn router(app: Shared) -> Router {
+/// The router for the TCP address, which has only these routes.
+pub fn router(app: SharedApp) -> Router {
     super::with_fallbacks(routes())
         .route(
             "/",
@@ -202,15 +206,13 @@ pub fn router(app: Shared) -> Router {
         .with_state(app)
 }
 
-/// Does `work` where it may wait, and answers what it says.
-async fn respond(
-    app: Shared,
-    work: impl FnOnce(&Shared) -> Result<Response, Problem> + Send + 'static,
-) -> Result<Response, Problem> {
-    super::apart(app, work).await
+/// `bytes` in pieces of at most [`PIECE_BYTES`]. Pieces are copies: one that waits for its client must not keep all
+/// of `bytes` in memory.
+fn pieces(bytes: &[u8]) -> impl Iterator<Item = Bytes> {
+    bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice)
 }
 
-/// Bytes with their type.
+/// A response with a body of media type `kind`.
 fn plain(kind: &'static str, bytes: impl Into<Body>) -> Response {
     let mut response = Response::new(bytes.into());
     let headers = response.headers_mut();
@@ -219,26 +221,26 @@ fn plain(kind: &'static str, bytes: impl Into<Body>) -> Response {
 }
 
 async fn track(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number, track)): PathPart<(String, u64, String)>,
-    QueryPart(times): QueryPart<Times>,
+    QueryPart(times): QueryPart<TimeRange>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
-        let wanted = track.strip_prefix("track").and_then(|of| of.parse().ok());
-        let Some(wanted) = wanted else {
+    run_blocking(state.0, move |app| {
+        let number_in_name = track.strip_prefix("track").and_then(|of| of.parse().ok());
+        let Some(track) = number_in_name else {
             return Err(Problem::new(
                 StatusCode::NOT_FOUND,
-                format!("a recording has no {track:?}"),
-                "ask for recording.mp4, index.m3u8, or track0, track1, ...",
+                format!("a recording has no file {track:?}"),
+                "request recording.mp4, index.m3u8, or track0, track1, ...",
             ));
         };
         let times = times.range()?;
         let permit = app.media.permit()?;
         let source = open(app, &volume, number)?.source;
         let make =
-            move |source: &mut Source, emit: &mut Emit<'_>| source.raw(Some(wanted), &times, emit);
-        let made = Made::begin(app, permit, source, make);
-        Ok(made.streamed("application/octet-stream")?)
+            move |source: &mut Source, emit: &mut Emit<'_>| source.raw(Some(track), &times, emit);
+        let body = GeneratedBody::start(app, permit, source, make);
+        Ok(body.stream("application/octet-stream")?)
     })
     .await
 }
@@ -248,11 +250,11 @@ impl From<ExportError> for Problem {
         let (status, help) = match &error {
             ExportError::Archive(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "`clockwise status` shows what its disks do",
+                "`clockwise status` shows the state of its disks",
             ),
             ExportError::Undescribed | ExportError::Parameters(_) => (
                 StatusCode::CONFLICT,
-                "play it over RTSP; `clockwise recording check` says what is damaged",
+                "play it over RTSP; `clockwise recording check` shows what is damaged",
             ),
             ExportError::NoTrack(..) => (
                 StatusCode::NOT_FOUND,
@@ -260,11 +262,11 @@ impl From<ExportError> for Problem {
             ),
             ExportError::Nothing { .. } => (
                 StatusCode::CONFLICT,
-                "`clockwise recording show` says what can be made of each track; anything can be played over RTSP",
+                "`clockwise recording show` shows the possible formats of each track; all tracks can be played over RTSP",
             ),
             ExportError::Empty => (
                 StatusCode::CONFLICT,
-                "`clockwise recording show` says when it begins and how long it is",
+                "`clockwise recording show` shows when it begins and how long it is",
             ),
             ExportError::Large(_) => (
                 StatusCode::CONFLICT,
@@ -272,13 +274,16 @@ impl From<ExportError> for Problem {
             ),
             ExportError::Gone { .. } | ExportError::Changed { .. } => (
                 StatusCode::NOT_FOUND,
-                "`clockwise recording list` shows what there is",
+                "`clockwise recording list` shows the recordings",
             ),
             ExportError::Stalled(_) | ExportError::Unwanted => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "ask again when the server is back",
+                "repeat the request when the server runs again",
             ),
-            ExportError::Fragment(_) => (StatusCode::INTERNAL_SERVER_ERROR, "please report it"),
+            ExportError::Fragment(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "please report this with the server's log",
+            ),
         };
         Self::new(status, error.to_string(), help)
     }

@@ -1,8 +1,10 @@
-//! The one rule for calls that destroy data: a call is refused, and told what is there, unless it is forced.
+//! The rule for calls that destroy data: such a call is refused with a description of that data, unless it is
+//! forced.
 //!
-//! The rule is for calls by which something is lost that they do not name: bytes that are recorded over what is in a volume,
-//! a volume that is cut, a retention that lets go of recordings at once. Deleting names what goes, so it is not asked about.
-//! Neither is one recording of bytes over another one: bytes without a mark are nobody's that could be told.
+//! The rule covers calls that lose data without naming it: recording bytes over the content of a volume,
+//! cutting a volume, and a retention that drops recordings at once. It does not cover deletion, which names
+//! the data, nor recording bytes over an earlier recording of bytes: such bytes have no mark by which they
+//! could be recognised.
 
 use axum::http::StatusCode;
 use engine::pool::{MARKED_BYTES, Volume, mark_of};
@@ -14,23 +16,23 @@ use crate::exports;
 use crate::quantity::Size;
 use crate::wire::Problem;
 
-/// Runs of written and of unwritten bytes that are looked at together.
-const RUNS: usize = 4_096;
+/// The most runs of written and unwritten bytes per query.
+const RUNS_PER_QUERY: usize = 4_096;
 
-/// What is said of a file system in a volume that is cut.
+/// The end of the description of a file system in a volume that is cut.
 const MAY_REACH: &str = "which may reach past the new size";
 
-/// What a call does to a volume.
+/// The way in which a call destroys data of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
-    /// It writes somewhere in it, from so many bytes on.
+    /// It overwrites bytes from this offset on.
     Overwrites(Bytes),
-    /// It cuts off what lies past so many bytes.
+    /// It cuts off the bytes past this size.
     Cuts(Bytes),
 }
 
-/// Refuses a call that would destroy something in a volume, unless it is `forced`. What is recorded or played over RTSP at
-/// this moment is not destroyed even then.
+/// Refuses a call that would destroy data of a volume, unless it is forced. A volume that is being recorded
+/// or played over RTSP is protected even then.
 pub(super) fn refuse(
     app: &App,
     volume: &Volume,
@@ -44,7 +46,7 @@ pub(super) fn refuse(
         }
         return match harm {
             Harm::Overwrites(from) if from > Bytes::ZERO && app.archives.are_in(volume)? => {
-                Err(stays(name, from))
+                Err(remains_archive(name, from))
             }
             Harm::Overwrites(_) | Harm::Cuts(_) => Ok(()),
         };
@@ -55,19 +57,19 @@ pub(super) fn refuse(
     }
     let (doing, instead) = match harm {
         Harm::Overwrites(_) => ("recording bytes there", "record to another volume"),
-        Harm::Cuts(_) => ("shrinking it", "leave it as long as it is"),
+        Harm::Cuts(_) => ("shrinking the volume", "keep its size"),
     };
     Err(destroyed(
         name,
         &found,
         doing,
         &format!(
-            "{instead}, or, if nobody needs that any more, `clockwise volume delete {name}` and create it anew"
+            "{instead}, or, if that data is not needed, delete the volume (`clockwise volume delete {name}`) and create it again"
         ),
     ))
 }
 
-/// The problem of a call that would destroy what was `found`.
+/// The problem of a call that would destroy the data in `found`.
 fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Problem {
     let may_reach = |of: &String| of.ends_with(MAY_REACH);
     let would = match found.iter().all(may_reach) {
@@ -75,14 +77,14 @@ fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Prob
         false => "would",
     };
     let why = match found.iter().any(may_reach) {
-        true => ", as is right where the file system was made smaller before",
+        true => ", which is right if the file system was made smaller before",
         false => "",
     };
     let found = found.join(", and ");
     Problem::new(
         StatusCode::CONFLICT,
         format!("volume {volume:?} {found}: {doing} {would} destroy that"),
-        format!("{instead}; --force (`force` in the API) does it all the same{why}"),
+        format!("{instead}; --force (`force` in the API) overrides this{why}"),
     )
     .at("volume")
 }
@@ -90,28 +92,29 @@ fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Prob
 fn in_use(volume: &str) -> Problem {
     Problem::new(
         StatusCode::CONFLICT,
-        format!("RTSP sessions record or play volume {volume:?} at the moment"),
-        "end that first (`clockwise session list`, `clockwise source list`), then do this again",
+        format!("RTSP sessions are recording or playing volume {volume:?}"),
+        "end these sessions first (`clockwise session list`, `clockwise source list`)",
     )
     .at("volume")
 }
 
-/// The refusal of bytes behind the beginning of an archive: that beginning would still make it one.
-fn stays(volume: &str, from: Bytes) -> Problem {
+/// The problem of recording bytes after the beginning of an archive: the volume would still be recognised as
+/// an archive by its beginning.
+fn remains_archive(volume: &str, from: Bytes) -> Problem {
     let from = Size(from);
     Problem::new(
         StatusCode::CONFLICT,
         format!(
-            "volume {volume:?} holds recordings, and would still be a volume of recordings if bytes were recorded from {from} on: they would be discarded like recordings that are not kept any more"
+            "volume {volume:?} holds recordings, and would still count as a volume of recordings after bytes were recorded from {from} on: those bytes would be discarded like expired recordings"
         ),
         format!(
-            "record from the volume's beginning on, or `clockwise volume delete {volume}` and create it anew"
+            "record from the volume's beginning on, or delete the volume (`clockwise volume delete {volume}`) and create it again"
         ),
     )
     .at("offset_bytes")
 }
 
-/// What of a volume would be destroyed, in words that follow its name.
+/// The data of a volume that would be destroyed, as phrases that follow its name.
 fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem> {
     let mut found = Vec::new();
     if let Some(users) = exports::users_of(&app.pool.volume_info(volume.name())?) {
@@ -120,7 +123,7 @@ fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem>
     if app.archives.are_in(volume)? {
         found.push(format!("holds {}", recordings(app, volume)?));
     } else if let Some(mark) = mark(app, volume)? {
-        // How long it is only its own tools know.
+        // Only the tools of the file system know how long it is.
         let may_reach = matches!(harm, Harm::Cuts(_)) && mark.starts_with("a file system");
         found.push(match may_reach {
             true => format!("holds {mark}, {MAY_REACH}"),
@@ -137,39 +140,42 @@ fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem>
     Ok(found)
 }
 
-/// How many recordings there are in an archive, of one that can be opened.
+/// A phrase with the number of recordings in an archive.
 fn recordings(app: &App, volume: &Volume) -> Result<String, Problem> {
     match app.archives.open(volume.name(), None) {
-        Ok(archive) => Ok(format!("recordings ({} now)", archive.recordings().len())),
-        // Damaged ones may be mended.
-        Err(OpenError::Archive(_)) => Ok("recordings (which cannot be listed)".to_owned()),
+        Ok(archive) => Ok(format!(
+            "recordings ({} at present)",
+            archive.recordings().len()
+        )),
+        // A damaged archive may still be repaired.
+        Err(OpenError::Archive(_)) => Ok("recordings that cannot be listed".to_owned()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What its beginning tells of a volume.
+/// The kind of data that the beginning of a volume shows, if it is recognised.
 fn mark(app: &App, volume: &Volume) -> Result<Option<&'static str>, Problem> {
-    let whole = volume.size().get() - volume.size().get() % volume.alignment().get();
-    let mut beginning = vec![0; whole.min(MARKED_BYTES as u64) as usize];
+    let aligned_size = volume.size().get() - volume.size().get() % volume.alignment().get();
+    let mut beginning = vec![0; aligned_size.min(MARKED_BYTES as u64) as usize];
     let client = app.archives.client()?;
     client
         .read_at(volume, Bytes::ZERO, &mut beginning)
         .map_err(|error| {
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                format!("what volume {:?} holds cannot be read: {error}", volume.name()),
-                "`clockwise status` shows what its disks do; --force (`force` in the API) does not look",
+                format!("the beginning of volume {:?} cannot be read: {error}", volume.name()),
+                "`clockwise status` shows the state of its disks; --force (`force` in the API) skips this check",
             )
         })?;
     Ok(mark_of(&beginning))
 }
 
-/// How many bytes past so many were written, to whole chunks.
+/// The number of written bytes past `size`, in whole chunks.
 fn written_past(volume: &Volume, size: Bytes) -> Bytes {
     let end = volume.size().get();
     let (mut at, mut written) = (size.get(), 0);
     while at < end {
-        let runs = volume.block_status(at..end, RUNS);
+        let runs = volume.block_status(at..end, RUNS_PER_QUERY);
         let Some(last) = runs.last() else { break };
         at = last.bytes.end;
         let data = runs.iter().filter(|run| !run.hole);

@@ -1,4 +1,4 @@
-//! Recordings: what is in a volume that was recorded to over RTSP.
+//! Recordings: the content of volumes that were recorded to over RTSP.
 
 mod index;
 
@@ -14,13 +14,13 @@ use sched::units::{Bytes, Nanos};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, App, Body, PathPart, QueryPart, Shared, Waiting, answer};
+use super::{Answer, App, Body, DisconnectGuard, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
 };
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show))
@@ -30,13 +30,13 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(show_retention, change_retention))
 }
 
-/// A recording and what it consists of.
+/// A recording with its tracks.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}",
     params(("name" = String, Path), ("number" = u64, Path)),
     responses((status = 200, body = RecordingDetail), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn show(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingDetail> {
     answer(state.0, move |app| {
@@ -46,9 +46,9 @@ async fn show(
             Some(description) => {
                 let (archive, client) = (Arc::clone(&archive), app.archives.client()?);
                 let mut source = Source::new(archive, client, recording, description.clone());
-                // What else there is to be said of it is said where a block cannot be read.
+                // Exporting or checking the recording reports the unreadable block.
                 source.undecodable().unwrap_or_else(|error| {
-                    tracing::warn!(volume = name, recording = number, %error, "it is not known which tracks of a recording can be decoded");
+                    tracing::warn!(volume = name, recording = number, %error, "cannot determine which tracks of a recording can be decoded");
                     Vec::new()
                 })
             }
@@ -90,26 +90,26 @@ async fn show(
     .await
 }
 
-/// Reads all of a recording as best effort, and compares what is said in one place with another.
+/// Reads all of a recording as best effort, and checks that its blocks and its index agree.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/check",
     params(("name" = String, Path), ("number" = u64, Path)),
     responses((status = 200, body = RecordingCheck), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 503, body = Problem)))]
 async fn examine(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingCheck> {
-    let (_waiting, is_waited_for) = Waiting::begin();
+    let (_guard, is_connected) = DisconnectGuard::new();
     answer(state.0, move |app| {
         let (archive, recording) = app.archives.recording(&name, number)?;
         let client = app.archives.client()?;
-        let goes_on = || is_waited_for() && !app.media.is_closed();
+        let goes_on = || is_connected() && !app.media.is_closed();
         let report = check(&archive, &client, &recording, goes_on).map_err(OpenError::from)?;
         let ends = || {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the server ends, and the recording was not examined to its end",
-                "ask again when it is back",
+                "the server is ending, and the check of the recording was not completed",
+                "repeat the request when the server runs again",
             )
         };
         report.map(RecordingCheck::from).ok_or_else(ends)
@@ -117,17 +117,17 @@ async fn examine(
     .await
 }
 
-/// The recordings in a volume, the oldest first; none where nothing was written.
+/// The recordings in a volume, the oldest first; an empty list for a volume that was never written to.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings", params(("name" = String, Path)),
     responses((status = 200, body = Vec<RecordingView>), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn list(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<Vec<RecordingView>> {
-    let (_waiting, is_waited_for) = Waiting::begin();
+    let (_guard, is_connected) = DisconnectGuard::new();
     answer(state.0, move |app| {
-        let recordings = app.archives.recordings(&name, is_waited_for)?;
+        let recordings = app.archives.recordings(&name, is_connected)?;
         Ok(recordings.into_iter().map(RecordingView::from).collect())
     })
     .await
@@ -141,21 +141,21 @@ impl From<OpenError> for Problem {
             error @ OpenError::NoRecording { .. } => Self::new(
                 StatusCode::NOT_FOUND,
                 error.to_string(),
-                "`clockwise recording list` shows those that there are",
+                "`clockwise recording list` shows the recordings",
             ),
             OpenError::Archive(error) => {
                 let (status, help) = match error {
                     ArchiveError::Io { .. } => (
                         StatusCode::INTERNAL_SERVER_ERROR,
-                        "`clockwise status` shows what its disks do",
+                        "`clockwise status` shows the state of its disks",
                     ),
                     ArchiveError::NoSuch { .. } => (
                         StatusCode::NOT_FOUND,
-                        "`clockwise recording list` shows the recordings that there are",
+                        "`clockwise recording list` shows the recordings",
                     ),
                     ArchiveError::GoesOn { .. } => (
                         StatusCode::CONFLICT,
-                        "end it first, or let `clockwise recording keep` drop its oldest part",
+                        "end the recording first, or limit it with `clockwise recording keep`, which drops its oldest part",
                     ),
                     ArchiveError::Gaps { .. } => (
                         StatusCode::CONFLICT,
@@ -167,11 +167,11 @@ impl From<OpenError> for Problem {
                     ),
                     ArchiveError::WouldGo { .. } => (
                         StatusCode::CONFLICT,
-                        "keep more; --force (`force` in the API) does it all the same",
+                        "keep more, or use --force (`force` in the API)",
                     ),
                     ArchiveError::Exported(_) => (
                         StatusCode::CONFLICT,
-                        "end that use first, or name another volume",
+                        "end that use first, or give another volume",
                     ),
                     ArchiveError::Small { .. } => (
                         StatusCode::UNPROCESSABLE_ENTITY,
@@ -179,7 +179,7 @@ impl From<OpenError> for Problem {
                     ),
                     _ => (
                         StatusCode::CONFLICT,
-                        "name a volume that was recorded to over RTSP",
+                        "give a volume that was recorded to over RTSP",
                     ),
                 };
                 Self::new(status, error.to_string(), help)
@@ -188,13 +188,13 @@ impl From<OpenError> for Problem {
     }
 }
 
-/// Deletes a recording, which is durable when it is answered; what it was.
+/// Deletes a recording, and answers with its last state. The deletion is durable when the answer is sent.
 #[utoipa::path(delete, path = "/v1/volumes/{name}/recordings/{number}",
     params(("name" = String, Path), ("number" = u64, Path)),
     responses((status = 200, body = RecordingView), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn delete(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingView> {
     answer(state.0, move |app| {
@@ -203,12 +203,12 @@ async fn delete(
     .await
 }
 
-/// How much of what is recorded in a volume is kept.
+/// Shows how much of the recordings in a volume is kept.
 #[utoipa::path(get, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 async fn show_retention(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<RetentionView> {
     answer(state.0, move |app| {
@@ -217,13 +217,14 @@ async fn show_retention(
     .await
 }
 
-/// Whether a volume can be as long as that, and so much of the pool be left to others.
+/// Checks that the volume can grow to the requested size, and that the pool is large enough for the space to
+/// leave to others.
 fn check_growth(app: &App, name: &str, ask: &ChangeRetention) -> Result<(), Problem> {
     let pool = app.archives.pool();
     let volumes = pool.volumes();
     let extents: u64 = volumes.iter().map(|of| of.extents).sum();
     let most = Bytes(pool.free().get() + extents * pool.extent().get());
-    let wrong = |part: &str, what: String, help: String| {
+    let invalid = |part: &str, what: String, help: String| {
         Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(part))
     };
     for (part, size) in [
@@ -231,35 +232,36 @@ fn check_growth(app: &App, name: &str, ask: &ChangeRetention) -> Result<(), Prob
         ("pool_free_bytes", ask.pool_free_bytes),
     ] {
         if let Some(size) = size.map(Bytes).filter(|size| *size > most) {
-            return wrong(
+            return invalid(
                 part,
-                format!("{size} is more than all volumes of the pool can have, which is {most}"),
-                format!("say at most {most}, or 0 for no limit"),
+                format!("{size} is more than the pool has for volumes, {most}"),
+                format!("give at most {most}, or 0 for no limit"),
             );
         }
     }
     let volume = volumes.iter().find(|of| of.name == name);
     let has = volume.map_or(Bytes::ZERO, |of| Bytes(of.size_bytes));
     match ask.grow_to_bytes.map(Bytes) {
-        Some(size) if size > Bytes::ZERO && size < has => wrong(
+        Some(size) if size > Bytes::ZERO && size < has => invalid(
             "grow_to_bytes",
-            format!("{size} is less than volume {name:?} has, which is {has}"),
+            format!("{size} is less than the present size of volume {name:?}, {has}"),
             format!(
-                "say {has} or more, or 0 so that it does not grow; `clockwise volume shrink` makes it shorter"
+                "give {has} or more, or 0 to keep the size fixed; `clockwise volume shrink` makes the volume smaller"
             ),
         ),
         _ => Ok(()),
     }
 }
 
-/// Changes that, durably and at once. What is too old or too much then goes and does not come back; it is refused if that
-/// is something now, unless it is forced. A volume that nothing was written to is made one for recordings.
+/// Changes how much is kept, durably and at once. Recordings beyond the new limits are lost. If that would
+/// lose any at once, the change is refused unless it is forced. A volume that was never written to becomes a
+/// volume for recordings.
 #[utoipa::path(patch, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
     request_body = ChangeRetention,
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn change_retention(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<ChangeRetention>,
 ) -> Answer<RetentionView> {

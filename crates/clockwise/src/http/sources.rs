@@ -1,4 +1,4 @@
-//! Sources: cameras that the server pulls from.
+//! Sources: the cameras that the server pulls from.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,11 +11,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use volume::name::flaw;
 
-use super::{Answer, Body, PathPart, Shared, answer};
+use super::{Answer, Body, PathPart, SharedApp, answer};
 use crate::wire::sources::{AddSource, SourceTransport, SourceView};
 use crate::wire::{NAME_HELP, Problem};
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, add))
         .routes(routes!(show, remove))
@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All sources, by name.
 #[utoipa::path(get, path = "/v1/sources", responses((status = 200, body = Vec<SourceView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<SourceView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<SourceView>> {
     answer(state.0, |app| {
         let sources = app.sources.list().into_iter();
         Ok(sources.map(SourceView::from).collect())
@@ -31,23 +31,23 @@ async fn list(state: State<Shared>) -> Answer<Vec<SourceView>> {
     .await
 }
 
-/// What is asked for, where it makes sense.
+/// The source that a request describes, if it is valid.
 fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
-    let wrong = |what: String, help: &'static str, place: &'static str| {
+    let invalid = |what: String, help: &'static str, place: &'static str| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(place)
     };
     if let Some(flaw) = flaw(&ask.name) {
-        return Err(wrong(flaw.to_string(), NAME_HELP, "name"));
+        return Err(invalid(flaw.to_string(), NAME_HELP, "name"));
     }
     if ask.rate_bytes_per_second == Some(0) {
-        return Err(wrong(
-            "nothing can be recorded at no rate".to_owned(),
-            "leave it out to reserve what the camera says it needs",
+        return Err(invalid(
+            "the rate must be more than zero".to_owned(),
+            "omit it to reserve the rate that the camera announces",
             "rate_bytes_per_second",
         ));
     }
     let address = Address::parse(&ask.url).map_err(|error| {
-        wrong(
+        invalid(
             error.to_string(),
             "write rtsp://USER:PASSWORD@HOST/PATH, with %40 for an @ in the password",
             "url",
@@ -55,26 +55,26 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
     })?;
     let trusted = ask.certificates.as_deref().map(Trusted::parse).transpose();
     let trusted = trusted.map_err(|error| {
-        let help = "give the camera's certificate, or those that it is signed by, as PEM";
-        wrong(
-            format!("nobody can be believed by the certificates: {error}"),
+        let help = "give the camera's certificate, or the certificates that sign it, as PEM";
+        invalid(
+            format!("the certificates cannot be used: {error}"),
             help,
             "certificates",
         )
     })?;
     if trusted.is_some() && !address.is_secure() {
-        let what = "there are certificates, and the camera has none to show".to_owned();
-        return Err(wrong(
+        let what = "certificates are given, but the URL does not use TLS".to_owned();
+        return Err(invalid(
             what,
-            "write rtsps://..., or leave them out",
+            "write rtsps://..., or omit the certificates",
             "certificates",
         ));
     }
     if ask.transport == SourceTransport::Udp && address.is_secure() {
-        let what = "by UDP packets would not be encrypted".to_owned();
-        return Err(wrong(
+        let what = "packets over UDP would not be encrypted, but the URL asks for TLS".to_owned();
+        return Err(invalid(
             what,
-            "leave the transport out, or write rtsp://...",
+            "omit the transport, or write rtsp://...",
             "transport",
         ));
     }
@@ -91,15 +91,17 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
     })
 }
 
-/// The most bytes of a source's description: a bundle of all certificates that are commonly believed has a quarter of that.
+/// The most bytes of a source's description. A bundle of all commonly trusted certificates has a quarter of
+/// that.
 const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
 
-/// Adds a source: it is remembered when the answer comes, and its camera is connected to then.
+/// Adds a source. When the answer is sent, the source is stored, and the server starts to connect to its
+/// camera.
 #[utoipa::path(post, path = "/v1/sources", request_body = AddSource,
     responses((status = 201, body = SourceView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn add(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<AddSource, CERTIFICATES_BYTES_MAX>,
 ) -> Result<(StatusCode, Json<SourceView>), Problem> {
     let added = answer(state.0, move |app| {
@@ -114,17 +116,17 @@ async fn add(
 /// One source.
 #[utoipa::path(get, path = "/v1/sources/{name}", params(("name" = String, Path)),
     responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+async fn show(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
     answer(state.0, move |app| {
         Ok(SourceView::from(app.sources.show(&name)?))
     })
     .await
 }
 
-/// Ends a source and forgets it, and answers with the last of it. What it has recorded stays, and is durable then.
+/// Ends and removes a source, and answers with its last state. Its recordings stay, and are durable then.
 #[utoipa::path(delete, path = "/v1/sources/{name}", params(("name" = String, Path)),
     responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
-async fn remove(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+async fn remove(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
     answer(state.0, move |app| {
         Ok(SourceView::from(app.sources.remove(&name)?))
     })
@@ -136,20 +138,20 @@ impl From<SourcesError> for Problem {
         let (status, help) = match &error {
             SourcesError::Exists(_) => (
                 StatusCode::CONFLICT,
-                "choose another name, or remove that one first",
+                "choose another name, or remove that source first",
             ),
             SourcesError::Missing(_) => (
                 StatusCode::NOT_FOUND,
                 "`clockwise source list` shows the sources",
             ),
-            SourcesError::Many => (StatusCode::CONFLICT, "remove one first"),
+            SourcesError::Many => (StatusCode::CONFLICT, "remove a source first"),
             SourcesError::Ending => (
                 StatusCode::CONFLICT,
-                "ask the server that comes after this one",
+                "repeat the request when the server has started again",
             ),
             SourcesError::File(..) | SourcesError::Content(..) | SourcesError::Host(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "see that the server may write the file that `sources` under [rtsp] names",
+                "check that the server may write the file that is set as `sources` in [rtsp]",
             ),
         };
         Self::new(status, error.to_string(), help)

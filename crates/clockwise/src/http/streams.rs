@@ -1,12 +1,13 @@
 //! Streams: reserve, report, change, end.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::clock;
-use engine::pool::Pool;
+use engine::pool::{Pool, Volume};
 use engine::stream::{Refusal, Span, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -17,24 +18,25 @@ use utoipa_axum::routes;
 use volume::name::flaw;
 
 use super::losses::{self, Harm};
-use super::{Answer, Body, PathPart, QueryPart, Shared, answer};
+use super::{Answer, Body, PathPart, QueryPart, SharedApp, answer};
 use crate::session::{RESERVATION_WAIT, SessionKey};
 use crate::wire::ask::{ChangeRate, ReserveStream, StreamOp};
 use crate::wire::streams::{BlockView, Reserved, SessionView};
 use crate::wire::view::StreamView;
 use crate::wire::{NAME_HELP, Problem};
 
-/// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
+/// The most memory for a stream whose block size the pool proposes: an amount that a recorder can spare for
 /// each camera.
 const PROPOSAL_MEMORY: Bytes = Bytes::from_mib(32);
 
-/// How long a reservation may wait for its data connection: an hour. It holds disk time and memory.
+/// The longest time that a reservation may wait for its data connection: an hour. Meanwhile it holds disk
+/// time and memory.
 const CONNECT_WITHIN_MS_MAX: u64 = 3_600_000;
 
-/// The most blocks of one answer.
+/// The most blocks in one answer.
 const BLOCKS_PAGE_MAX: usize = 4096;
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, reserve))
         .routes(routes!(show, change, end))
@@ -44,14 +46,14 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[derive(IntoParams)]
 #[into_params(names("id"), parameter_in = Path)]
 struct StreamPath(
-    /// Its number, or its token, which no stream of another server has.
+    /// Its number, or its token, which is unique among all servers.
     #[expect(dead_code, reason = "it describes what `SessionKey` reads")]
     String,
 );
 
-/// All streams: reserved, planned, running, and ended ones whose report nobody has deleted yet.
+/// All streams: reserved, planned, running, and ended ones whose report has not been deleted yet.
 #[utoipa::path(get, path = "/v1/streams", responses((status = 200, body = Vec<SessionView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<SessionView>> {
     answer(state.0, |app| {
         Ok(app
             .sessions
@@ -63,13 +65,13 @@ async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
     .await
 }
 
-/// Reserves bandwidth. On success connect to the data socket and send the token; a reservation that
-/// does not fit is answered with 409 and the disk, the condition, the load and what would fit.
+/// Reserves bandwidth. On success, connect to the data socket and send the token. A reservation that does not
+/// fit is answered with 409 and the disk, the failed condition, the load, and the rate that would fit.
 #[utoipa::path(post, path = "/v1/streams", request_body = ReserveStream,
     responses((status = 201, body = Reserved), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem), (status = 507, body = Problem)))]
 async fn reserve(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<ReserveStream>,
 ) -> Result<(StatusCode, Json<Reserved>), Problem> {
     let reserved = answer(state.0, move |app| {
@@ -82,7 +84,8 @@ async fn reserve(
             .pool
             .reserve(spec.clone())
             .map_err(|refusal| match refusal {
-                // What would fit with other blocks than those that were proposed for too much.
+                // The proposed blocks were for a rate that is too high, so proposes blocks again for the rate
+                // that fits.
                 Refusal::Load { disk, .. } if ask.block_bytes.is_none() => Refusal::Load {
                     disk,
                     rate_that_fits: app.pool.rate_that_fits_proposed(&spec, PROPOSAL_MEMORY),
@@ -111,8 +114,8 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
     if ask.limit_bytes == Some(0) {
         return Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "a stream of no bytes would end before it begins",
-            "give the number of bytes after which it is to end, or leave it out",
+            "the limit is zero bytes, so the stream would end before it begins",
+            "give the number of bytes after which the stream ends, or omit the limit",
         )
         .at("limit_bytes"));
     }
@@ -123,10 +126,10 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
         return Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             format!(
-                "a reservation waits at most {} for who reserved it",
+                "a reservation waits at most {} for its data connection",
                 crate::quantity::Span(Nanos::from_millis(CONNECT_WITHIN_MS_MAX))
             ),
-            "connect sooner, or reserve from later on with `starts_in_ms`: it waits from then",
+            "give a shorter time, or a later start with `starts_in_ms`: the wait is counted from the start",
         )
         .at("connect_within_ms"));
     }
@@ -135,33 +138,12 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
         .as_deref()
         .and_then(|name| Some((name, flaw(name)?)))
     {
-        let what = format!("{name:?} is no stream name: {flaw}");
+        let what = format!("{name:?} is not a valid stream name: {flaw}");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, NAME_HELP).at("name"));
     }
     let volume = pool.open_volume_for(&ask.volume, "a stream")?;
-    let size = volume.size().get();
-    let past_end = || {
-        Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            format!(
-                "the range is empty or reaches past the end of volume {:?}, which has {}",
-                ask.volume,
-                Bytes(size)
-            ),
-            "grow the volume, or choose a range within it",
-        )
-        .at("offset_bytes and length_bytes")
-    };
-    let end = match ask.length_bytes {
-        Some(length) => ask.offset_bytes.checked_add(length).ok_or_else(past_end)?,
-        // What is left at the end is no sector of the disks.
-        None => size - size % volume.alignment().get(),
-    };
-    if ask.offset_bytes >= end || end > size {
-        return Err(past_end());
-    }
     let rate = BytesPerSecond(ask.rate_bytes_per_second);
-    let range = ask.offset_bytes..end;
+    let range = range(ask, &volume)?;
     let block = ask.block_bytes.map_or_else(
         || pool.proposed_block(&volume, &range, rate, PROPOSAL_MEMORY),
         Bytes,
@@ -181,13 +163,40 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
     })
 }
 
-/// How far ahead a stream may be planned: a hundred years, well within what can be counted.
+/// The range of the volume that a stream is for.
+fn range(ask: &ReserveStream, volume: &Volume) -> Result<Range<u64>, Problem> {
+    let size = volume.size().get();
+    let past_end = || {
+        Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!(
+                "the range is empty or reaches past the end of volume {:?}, whose size is {}",
+                ask.volume,
+                Bytes(size)
+            ),
+            "grow the volume, or choose a range within it",
+        )
+        .at("offset_bytes and length_bytes")
+    };
+    let end = match ask.length_bytes {
+        Some(length) => ask.offset_bytes.checked_add(length).ok_or_else(past_end)?,
+        // The range ends at a whole sector of the disks.
+        None => size - size % volume.alignment().get(),
+    };
+    if ask.offset_bytes >= end || end > size {
+        return Err(past_end());
+    }
+    Ok(ask.offset_bytes..end)
+}
+
+/// The latest start or end of a planned stream: a hundred years from now, far less than 64 bits of
+/// nanoseconds.
 const PLANNED_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
 
-/// From when to when the stream is to hold.
+/// The time span of the reservation; `None` from now until it is ended.
 fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
     let invalid = |what: &str, place: &str| {
-        let help = "give times from now on, the end after the beginning, or none: from now until it is ended";
+        let help = "give an end that is later than the beginning, both from now, or omit both to reserve from now until the stream is ended";
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(place)
     };
     if ask.starts_in_ms.is_none() && ask.ends_in_ms.is_none() {
@@ -203,7 +212,7 @@ fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
     let now = clock::now();
     let instant = |ms: u64, place: &str| {
         if ms > PLANNED_MS_MAX {
-            let what = format!("{ms} ms from now is more than a hundred years");
+            let what = format!("{ms} ms from now is more than a hundred years ahead");
             return Err(invalid(&what, place));
         }
         Ok(now + Nanos::from_millis(ms))
@@ -216,19 +225,19 @@ fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
     }))
 }
 
-/// One stream's report.
+/// The report of one stream.
 #[utoipa::path(get, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+async fn show(state: State<SharedApp>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.get(&key)?.view())).await
 }
 
-/// Changes a stream's rate; it keeps the old one when there is no room for the new one.
+/// Changes a stream's rate. The stream keeps its old rate if the new one does not fit.
 #[utoipa::path(patch, path = "/v1/streams/{id}", params(StreamPath), request_body = ChangeRate,
     responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn change(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(key): PathPart<SessionKey>,
     Body(ask): Body<ChangeRate>,
 ) -> Answer<StreamView> {
@@ -240,29 +249,29 @@ async fn change(
     .await
 }
 
-/// Ends a stream, gives back its share, and forgets it; the answer is its last report. One that somebody
-/// is connected to is kept for the client when it is ended by its number, as all that have ended by
-/// themselves.
+/// Ends a stream, releases its reservation, and answers with its last report, which the server then forgets.
+/// If a client is connected and the stream is ended by its number, the report is kept for that client, as for
+/// streams that ended by themselves.
 #[utoipa::path(delete, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn end(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+async fn end(state: State<SharedApp>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.delete(&key)?)).await
 }
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct BlocksQuery {
-    /// The first block wanted (default 0).
+    /// The first block of the answer (default 0).
     #[serde(default)]
     from: u64,
 }
 
-/// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768. While the stream
-/// runs, those before the first that is not done.
+/// Reports on each block from a given one on: at most 4,096 blocks, of the last 32,768. While the stream
+/// runs, only blocks before the first incomplete one are listed.
 #[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(StreamPath, BlocksQuery),
     responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
 async fn blocks(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(key): PathPart<SessionKey>,
     QueryPart(query): QueryPart<BlocksQuery>,
 ) -> Answer<Vec<BlockView>> {

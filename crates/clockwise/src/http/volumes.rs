@@ -1,4 +1,4 @@
-//! Volumes: make, show, resize, move, delete.
+//! Volumes: create, show, resize, move, delete.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -14,17 +14,17 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::losses::{self, Harm};
-use super::{Answer, App, Body, PathPart, QueryPart, Shared, answer};
+use super::{Answer, App, Body, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::ask::{
     CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
 };
 use crate::wire::view::{PlaceView, VolumeView};
 
-/// The most runs of places of one answer.
+/// The most runs of extents in one answer.
 const PLACES_PAGE_MAX: usize = 4096;
 
-/// A move under way.
+/// A running move.
 #[derive(Debug, Default)]
 pub struct Move {
     done: AtomicU64,
@@ -33,7 +33,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Ends it after the extent at hand.
+    /// Stops it after the present extent.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Move {
     }
 }
 
-pub(super) fn routes() -> OpenApiRouter<Shared> {
+pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
         .routes(routes!(show, resize, delete))
@@ -56,22 +56,22 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 
 /// All volumes, by name.
 #[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<VolumeView>)))]
-async fn list(state: State<Shared>) -> Answer<Vec<VolumeView>> {
+async fn list(state: State<SharedApp>) -> Answer<Vec<VolumeView>> {
     answer(state.0, |app| {
         let volumes = app.pool.volumes().into_iter();
-        Ok(volumes.map(|info| moving(app, info.into())).collect())
+        Ok(volumes.map(|info| with_move(app, info.into())).collect())
     })
     .await
 }
 
-/// Makes a volume; it is durable when the answer comes.
+/// Creates a volume. It is durable when the answer is sent.
 #[utoipa::path(post, path = "/v1/volumes", request_body = CreateVolume,
     responses((status = 201, body = VolumeView), (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn create(
-    state: State<Shared>,
+    state: State<SharedApp>,
     Body(ask): Body<CreateVolume>,
 ) -> Result<(StatusCode, Json<VolumeView>), Problem> {
-    let made = answer(state.0, move |app| {
+    let created = answer(state.0, move |app| {
         let spec = VolumeSpec {
             name: ask.name,
             size: Bytes(ask.size_bytes),
@@ -80,39 +80,39 @@ async fn create(
         Ok(VolumeView::from(app.pool.create_volume(&spec)?))
     })
     .await?;
-    Ok((StatusCode::CREATED, made))
+    Ok((StatusCode::CREATED, created))
 }
 
 /// One volume.
 #[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = VolumeView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+async fn show(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
-        Ok(moving(app, app.pool.volume_info(&name)?.into()))
+        Ok(with_move(app, app.pool.volume_info(&name)?.into()))
     })
     .await
 }
 
-/// A volume, with how far its move is if it is being moved.
-pub(super) fn moving(app: &App, volume: VolumeView) -> VolumeView {
+/// The volume with the progress of its move, if it is being moved.
+pub(super) fn with_move(app: &App, volume: VolumeView) -> VolumeView {
     let moving = moves(app).get(&volume.name).map(|of| of.progress());
     VolumeView { moving, ..volume }
 }
 
-/// Where to begin.
+/// The start of a page of places.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct PlacesQuery {
-    /// A byte of the volume; from the extent with it on (default 0).
+    /// A byte offset in the volume; the page begins with the extent that contains it (default 0).
     #[serde(default)]
     from: u64,
 }
 
-/// Where a volume lies, in its own order: at most 4,096 runs of neighbouring extents.
+/// Where the extents of a volume lie, in the volume's order: at most 4,096 runs of neighbouring extents.
 #[utoipa::path(get, path = "/v1/volumes/{name}/places", params(("name" = String, Path), PlacesQuery),
     responses((status = 200, body = Vec<PlaceView>), (status = 404, body = Problem)))]
 async fn places(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     QueryPart(query): QueryPart<PlacesQuery>,
 ) -> Answer<Vec<PlaceView>> {
@@ -123,12 +123,13 @@ async fn places(
     .await
 }
 
-/// Grows or shrinks a volume, in use or not. It shrinks only where nothing is lost by that, unless it is forced.
+/// Grows or shrinks a volume, also while it is in use. A shrink that would lose data is refused unless it is
+/// forced.
 #[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume,
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn resize(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<ResizeVolume>,
 ) -> Answer<VolumeView> {
@@ -142,8 +143,10 @@ async fn resize(
         if direction == Direction::Shrink && ask.placement != PlacementAsk::default() {
             return Err(Problem::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                format!("volume {name:?} shrinks, and that places no extents"),
-                "leave `placement` out, or move the volume with POST to its `move`",
+                format!(
+                    "a placement is given, but volume {name:?} shrinks, which places no extents"
+                ),
+                "omit `placement`, or move the volume with POST to its `move`",
             ));
         }
         let size = Bytes(ask.size_bytes);
@@ -155,10 +158,10 @@ async fn resize(
     .await
 }
 
-/// Shrinks a volume; what is lost by that is lost only by force.
+/// Shrinks a volume. Data is lost only by force.
 fn shrink(app: &App, name: &str, size: Bytes, is_forced: bool) -> Result<VolumeInfo, Problem> {
-    let volume = app.pool.open_volume_for(name, "somebody who shrinks it")?;
-    // Of a size that is none the pool tells what is wrong with it, and cuts nothing.
+    let volume = app.pool.open_volume_for(name, "a shrink")?;
+    // For an invalid size the pool returns the error and cuts nothing.
     if size > Bytes::ZERO && size < volume.size() {
         let whole = size
             .get()
@@ -170,10 +173,11 @@ fn shrink(app: &App, name: &str, size: Bytes, is_forced: bool) -> Result<VolumeI
     Ok(app.pool.shrink(name, size)?)
 }
 
-/// Deletes a volume that nobody uses. It is asked for by its name, and whatever is in it goes.
+/// Deletes a volume that is not in use, with all data in it. The caller names the volume, so no force is
+/// needed.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem)))]
-async fn delete(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+async fn delete(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
         let last = app.pool.volume_info(&name)?;
         app.pool.delete_volume(&name)?;
@@ -194,11 +198,11 @@ fn no_move(name: &str) -> Problem {
     )
 }
 
-/// How far a move is.
+/// The progress of a move.
 #[utoipa::path(get, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
     responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
 async fn move_progress(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Answer<MoveProgress> {
     moves(&state)
@@ -207,25 +211,25 @@ async fn move_progress(
         .ok_or_else(|| no_move(&name))
 }
 
-/// Takes the entry of a move out of the table however the move ends.
-struct Entry<'a> {
+/// Removes a move from the table when it ends, however it ends.
+struct MoveEntry<'a> {
     app: &'a App,
     name: String,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for MoveEntry<'_> {
     fn drop(&mut self) {
         moves(self.app).remove(&self.name);
     }
 }
 
-/// Moves a volume's extents, in use or not; answers when all are moved. Each extent's move is
-/// durable by itself, and goes on when the caller goes away.
+/// Moves a volume's extents, also while it is in use, and answers when all are moved. Each extent's move is
+/// durable by itself. The move continues if the caller disconnects.
 #[utoipa::path(post, path = "/v1/volumes/{name}/move", params(("name" = String, Path)), request_body = MoveVolume,
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn move_extents(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart(name): PathPart<String>,
     Body(ask): Body<MoveVolume>,
 ) -> Answer<VolumeView> {
@@ -236,12 +240,12 @@ async fn move_extents(
                 return Err(Problem::new(
                     StatusCode::CONFLICT,
                     format!("volume {name:?} is being moved already"),
-                    "wait for it, or stop it with DELETE on the same path (Ctrl-C in the command that moves it)",
+                    "wait until the move ends, or stop it with DELETE on the same path (Ctrl-C in the command that started it)",
                 ));
             }
             std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Arc::clone(&one)),
         };
-        let entry = Entry { app, name };
+        let entry = MoveEntry { app, name };
         let moved =
             app.pool
                 .move_extents(&entry.name, &ask.placement.placement(), &mut |progress| {
@@ -254,10 +258,13 @@ async fn move_extents(
     .await
 }
 
-/// Stops a move after the extent at hand; what has moved stays moved.
+/// Stops a move after the present extent. Moved extents stay where they are.
 #[utoipa::path(delete, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
     responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
-async fn move_stop(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<MoveProgress> {
+async fn move_stop(
+    state: State<SharedApp>,
+    PathPart(name): PathPart<String>,
+) -> Answer<MoveProgress> {
     let moves = moves(&state);
     let one = moves.get(&name).ok_or_else(|| no_move(&name))?;
     one.stop();

@@ -1,4 +1,4 @@
-//! Times and latencies for people.
+//! Durations and latencies as text.
 
 use sched::units::Nanos;
 
@@ -9,7 +9,7 @@ pub(crate) fn span(nanos: u64) -> String {
     Span(Nanos(nanos)).to_string()
 }
 
-/// Slack for people. Where nothing is promised there is no end to it.
+/// Slack as text. Without promises it has no limit.
 pub(crate) fn slack(nanos: u64) -> String {
     if nanos >= i64::MAX as u64 {
         "any".to_owned()
@@ -18,7 +18,7 @@ pub(crate) fn slack(nanos: u64) -> String {
     }
 }
 
-/// A latency distribution in one line.
+/// A latency distribution as one line.
 #[must_use]
 pub(crate) fn latency(latency: &LatencyView) -> String {
     if latency.count == 0 {

@@ -1,4 +1,4 @@
-//! What commands print: tables and sentences for people, or one JSON value for programs.
+//! The output of commands: tables and sentences for people, or one JSON value for programs.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -10,29 +10,38 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::picture::picture;
-use crate::failure::{Failure, host_failure};
+use crate::failure::{Failure, Style, host_failure};
 use crate::text::printable;
 
-/// Where a command's results go.
+/// The format of results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// JSON for programs.
+    Json,
+    /// Text for people.
+    Text,
+}
+
+/// Prints a command's results.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    is_json: bool,
+    format: Format,
 }
 
 impl Output {
-    /// Results as JSON, or as text for people.
+    /// Prints results in this format.
     #[must_use]
-    pub fn new(is_json: bool) -> Self {
-        Self { is_json }
+    pub fn new(format: Format) -> Self {
+        Self { format }
     }
 
-    /// Whether results are JSON.
+    /// True if results are printed as JSON.
     #[must_use]
     pub fn is_json(&self) -> bool {
-        self.is_json
+        self.format == Format::Json
     }
 
-    /// Prints `value`, or for people what `text` makes of it.
+    /// Prints `value` as JSON, or the text of `text` for people.
     ///
     /// # Errors
     /// When standard output cannot be written.
@@ -44,17 +53,17 @@ impl Output {
         self.bytes(self.line(value, text)?.as_bytes())
     }
 
-    /// The same on standard error, because standard output is somebody's data.
+    /// Prints a result on standard error, for commands whose standard output carries data.
     ///
     /// # Errors
-    /// When the value is no JSON.
-    pub fn aside<T: Serialize + ?Sized>(
+    /// When the value cannot be written as JSON.
+    pub fn result_on_stderr<T: Serialize + ?Sized>(
         &self,
         value: &T,
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         let line = self.line(value, text)?;
-        // Nobody to tell is no failure of the command.
+        // A closed standard error is not a failure of the command.
         let _ = io::stderr().lock().write_all(line.as_bytes());
         Ok(())
     }
@@ -64,9 +73,10 @@ impl Output {
         value: &T,
         text: impl FnOnce() -> String,
     ) -> Result<String, Failure> {
-        let mut line = if self.is_json {
-            serde_json::to_string_pretty(value)
-                .map_err(|error| Failure::bug(format!("cannot write the result: {error}")))?
+        let mut line = if self.is_json() {
+            serde_json::to_string_pretty(value).map_err(|error| {
+                Failure::bug(format!("cannot write the result as JSON: {error}"))
+            })?
         } else {
             printable(&text()).into_owned()
         };
@@ -79,7 +89,7 @@ impl Output {
     /// Prints bytes as they are.
     ///
     /// # Errors
-    /// When standard output cannot be written, unless that is because its reader has seen enough.
+    /// When standard output cannot be written. A reader that closed its pipe is not an error.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -90,12 +100,12 @@ impl Output {
         }
     }
 
-    /// Prints a file's worth of text as it is; for programs as the member `name` of an object.
+    /// Prints a whole text file as it is, or as the member `name` of a JSON object.
     ///
     /// # Errors
     /// As [`Output::bytes`].
-    pub fn whole(&self, text: &[u8], name: &str) -> Result<ExitCode, Failure> {
-        if self.is_json {
+    pub fn text_file(&self, text: &[u8], name: &str) -> Result<ExitCode, Failure> {
+        if self.is_json() {
             let text = String::from_utf8_lossy(text);
             self.result(&serde_json::json!({ name: text }), String::new)?;
         } else {
@@ -104,54 +114,58 @@ impl Output {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Whether anybody is left to read standard output: a pipe may have lost its reader.
+    /// False if standard output is a pipe without a reader.
     #[must_use]
     pub fn has_reader(&self) -> bool {
         let out = io::stdout();
         let mut waits = [PollFd::new(&out, PollFlags::empty())];
-        // A pipe without a reader is in error at once; what cannot be asked is taken to be read.
+        // A pipe without a reader reports an error at once. If poll fails, a reader is assumed.
         poll(&mut waits, Some(&Timespec::default())).is_err()
             || !waits[0].revents().contains(PollFlags::ERR)
     }
 
-    /// Says something by the way, on standard error, to people only.
+    /// Prints a remark on standard error, for people only.
     pub fn note(&self, text: &str) {
-        if !self.is_json {
-            // Nobody to tell is no failure of the command.
+        if !self.is_json() {
+            // A closed standard error is not a failure of the command.
             let _ = writeln!(io::stderr().lock(), "{}", printable(text));
         }
     }
 
-    /// Whether there is a terminal to show pictures that change on.
+    /// True if standard error is a terminal that can show changing pictures.
     #[must_use]
     pub fn has_pictures(&self) -> bool {
-        !self.is_json && io::stderr().is_terminal()
+        !self.is_json() && io::stderr().is_terminal()
     }
 
-    /// Shows a picture in the place of the one before.
+    /// Shows a picture on the terminal, over the previous one.
     pub fn picture(&self, text: &str) {
         let mut err = io::stderr().lock();
         let picture = picture(text, &err);
-        // Nobody to show it to is no failure of the command.
+        // A closed standard error is not a failure of the command.
         let _ = err.write_all(picture.as_bytes());
     }
 
     /// Prints a failure.
     pub fn failure(&self, failure: &Failure) {
         let mut err = io::stderr().lock();
-        let text = if self.is_json {
+        let text = if self.is_json() {
             serde_json::to_string(failure).unwrap_or_else(|_| failure.what.clone())
         } else {
-            failure.render(err.is_terminal() && std::env::var_os("NO_COLOR").is_none())
+            let has_colours = err.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            failure.render(match has_colours {
+                true => Style::Coloured,
+                false => Style::Plain,
+            })
         };
-        // There is nowhere left to say that it cannot be said.
+        // A failure to print the failure cannot be reported anywhere.
         let _ = writeln!(err, "{text}");
     }
 
-    /// A bar for something that takes `total` steps; hidden from programs and from files.
+    /// A progress bar of `total` steps, hidden in JSON output and if standard error is not a terminal.
     #[must_use]
     pub fn progress(&self, total: u64, what: &'static str) -> ProgressBar {
-        let target = if self.is_json {
+        let target = if self.is_json() {
             ProgressDrawTarget::hidden()
         } else {
             ProgressDrawTarget::stderr()
@@ -165,7 +179,7 @@ impl Output {
         bar
     }
 
-    /// Does `work`, and shows meanwhile that it is being done, for things whose length nobody knows.
+    /// Shows a spinner during `work`, whose duration is not known.
     pub fn during<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
         let bar = self.spinner(what);
         let done = work();
@@ -173,7 +187,8 @@ impl Output {
         done
     }
 
-    /// The same for a step of something long, which is said once where nothing can be shown that changes.
+    /// Like [`during`](Self::during), for a step of a long command. Without a terminal the step is printed
+    /// once.
     pub fn step<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
         if !self.has_pictures() {
             self.note(&format!("{what} ..."));
@@ -181,10 +196,10 @@ impl Output {
         self.during(what, work)
     }
 
-    /// Shows that something is being done whose length nobody knows, until it is finished.
+    /// Shows a spinner until it is finished.
     #[must_use]
     pub fn spinner(&self, what: &'static str) -> ProgressBar {
-        let target = if self.is_json {
+        let target = if self.is_json() {
             ProgressDrawTarget::hidden()
         } else {
             ProgressDrawTarget::stderr()
@@ -199,10 +214,10 @@ impl Output {
         bar
     }
 
-    /// A bar for bytes; of unknown length when `total` is `None`.
+    /// A progress bar for bytes; without a total it is a spinner.
     #[must_use]
     pub fn byte_progress(&self, total: Option<u64>, what: &'static str) -> ProgressBar {
-        let target = if self.is_json {
+        let target = if self.is_json() {
             ProgressDrawTarget::hidden()
         } else {
             ProgressDrawTarget::stderr()
@@ -223,7 +238,7 @@ impl Output {
     }
 }
 
-/// A table of `rows` under `head`; columns named in `right` are numbers and stand to the right.
+/// A table of `rows` under `head`. The columns in `right` are right-aligned.
 #[must_use]
 pub(crate) fn table<const N: usize>(
     head: [&str; N],
@@ -247,7 +262,7 @@ pub(crate) fn table<const N: usize>(
     table.trim_fmt()
 }
 
-/// Named values, one a line.
+/// Named values, one per line.
 #[must_use]
 pub(crate) fn list(pairs: &[(&str, String)]) -> String {
     let width = pairs
@@ -261,14 +276,15 @@ pub(crate) fn list(pairs: &[(&str, String)]) -> String {
         .collect()
 }
 
-/// How many of something: `1 disk`, `2 disks`.
+/// A number with its noun: `1 disk`, `2 disks`.
 #[must_use]
 pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// Missed deadlines net of the host's own lateness; in brackets those with it, where they are more.
+/// Missed deadlines, net of the host's own lateness. The number including it follows in brackets if it is
+/// larger.
 #[must_use]
 pub(crate) fn missed(net: u64, gross: u64) -> String {
     if gross > net {
@@ -278,13 +294,13 @@ pub(crate) fn missed(net: u64, gross: u64) -> String {
     }
 }
 
-/// A share of 1 in percent.
+/// A share from 0 to 1 in percent.
 #[must_use]
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The last part of a path, which tells disks apart well enough in a table.
+/// The last part of a disk's path, for tables.
 #[must_use]
 pub(crate) fn short(name: &str) -> String {
     name.rsplit('/')

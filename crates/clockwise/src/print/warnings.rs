@@ -1,26 +1,25 @@
-//! Warnings for people: a line each, with the disks and parts of the host that it is about.
+//! Warnings as text: a line each, with the disks and parts of the host that they concern.
 
 use super::output::short;
 use crate::wire::view::WarningView;
 
-/// The names that a warning is about, of a pool that has these disks: all of its disks are not named
-/// one by one.
+/// The names that a warning concerns. If it concerns all `disks` of the pool, they are summarised.
 fn concerned(warning: &WarningView, disks: &[&str]) -> String {
     let is_about = |disk: &&str| warning.concerns.iter().any(|other| other == disk);
-    let is_about_all = disks.len() > 1 && disks.iter().all(is_about);
+    let concerns_all = disks.len() > 1 && disks.iter().all(is_about);
     let mut names = Vec::new();
-    if is_about_all {
+    if concerns_all {
         names.push(format!("all {} disks", disks.len()));
     }
     for name in &warning.concerns {
-        if !(is_about_all && disks.contains(&name.as_str())) {
+        if !(concerns_all && disks.contains(&name.as_str())) {
             names.push(short(name));
         }
     }
     names.join(", ")
 }
 
-/// The warnings of a pool of `disks`, a line each, as every command shows them.
+/// The warnings of a pool with these disks, a line each, as all commands print them.
 #[must_use]
 pub(crate) fn lines<'a>(
     warnings: &[WarningView],
@@ -36,7 +35,7 @@ pub(crate) fn lines<'a>(
         .collect()
 }
 
-/// The warnings that are about a disk, which they need not name then.
+/// The warnings that concern a disk, without its name.
 #[must_use]
 pub(crate) fn of_disk(warnings: &[WarningView], disk: &str) -> String {
     warnings
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_disks_are_named_together_and_some_one_by_one() {
+    fn warning_for_all_disks_does_not_list_them() {
         let warning = |what: &str, concerns: &[&str]| WarningView {
             what: what.to_owned(),
             concerns: concerns.iter().map(|name| (*name).to_owned()).collect(),

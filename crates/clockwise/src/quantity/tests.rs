@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn quantities_are_parsed_exactly() {
     assert_eq!(parse_size("256KiB"), Ok(Bytes(262_144)));
     assert_eq!(parse_size(" 1.5 GiB "), Ok(Bytes(1_610_612_736)));
     assert_eq!(parse_size("8TB"), Ok(Bytes(8_000_000_000_000)));
@@ -18,7 +18,7 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
-fn what_is_no_quantity_is_refused_with_the_reason() {
+fn text_that_is_not_a_quantity_is_refused_with_the_reason() {
     assert!(matches!(parse_size(""), Err(QuantityError::Empty { .. })));
     assert!(matches!(parse_size("0"), Err(QuantityError::Zero)));
     assert!(matches!(parse_size("0.1B"), Err(QuantityError::Zero)));
@@ -80,7 +80,7 @@ fn what_is_no_quantity_is_refused_with_the_reason() {
 }
 
 #[test]
-fn quantities_print_in_units_a_person_would_choose() {
+fn quantities_are_displayed_in_suitable_units() {
     assert_eq!(Size(Bytes(1023)).to_string(), "1023 B");
     assert_eq!(Size(Bytes::from_mib(64)).to_string(), "64 MiB");
     assert_eq!(Size(Bytes(8_000_000_000_000)).to_string(), "7.28 TiB");
@@ -90,7 +90,7 @@ fn quantities_print_in_units_a_person_would_choose() {
 }
 
 #[test]
-fn a_rate_rounded_down_may_be_asked_for_as_it_is_shown() {
+fn rate_rounded_down_is_parsed_as_it_is_displayed() {
     for rate in [
         0,
         7,

@@ -1,27 +1,27 @@
-//! What the API is asked.
+//! Bodies of requests for volumes and streams.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a volume's extents are to lie. Empty: on all disks in turn, first fit.
+/// Where to place a volume's extents. The default is on all disks in turn, first fit.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementAsk {
-    /// On these disks, by name; empty is all.
+    /// The disks, by name; empty for all.
     pub disks: Vec<String>,
-    /// In this zone of each disk; 0 is the outermost.
+    /// The zone of each disk; 0 is the outermost.
     pub zone: Option<usize>,
-    /// From this byte of each disk on.
+    /// The first byte of each disk that may be used.
     pub from_byte: Option<u64>,
-    /// Up to this byte of each disk, exclusive.
+    /// The end of the bytes of each disk that may be used, exclusive.
     pub to_byte: Option<u64>,
-    /// Neighbouring extents on one disk before the next disk is taken. 0: one, or where a volume
-    /// grows, as many as it has.
+    /// Neighbouring extents on one disk before the next disk is taken. 0: one, or for a volume that grows, as
+    /// many as it has.
     pub run_extents: u32,
 }
 
 impl PlacementAsk {
-    /// As the engine takes it.
+    /// The placement in the engine's form.
     #[must_use]
     pub fn placement(&self) -> engine::pool::Placement {
         let bytes = (self.from_byte.is_some() || self.to_byte.is_some())
@@ -35,49 +35,49 @@ impl PlacementAsk {
     }
 }
 
-/// A volume to be made.
+/// A volume to create.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
-    /// Its name: 1 to 255 bytes, not blanks alone; no slash, no characters that are not seen.
+    /// Its name: 1 to 255 bytes, no slash, no invisible characters, not only blanks.
     pub name: String,
     /// Its size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
-    /// Where it goes.
+    /// The placement of its extents.
     #[serde(default)]
     pub placement: PlacementAsk,
 }
 
-/// A volume's new size: larger grows it, smaller shrinks it where nothing is lost by that.
+/// A new size of a volume. A larger one grows it, a smaller one shrinks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeVolume {
     /// The new size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
-    /// What is to happen: `grow`, `shrink`, or either when absent. A size on the other side of the
-    /// present one is an error.
+    /// The permitted change: `grow`, `shrink`, or both if absent. A size that would need the other change is
+    /// an error.
     #[serde(default)]
     pub direction: Option<Direction>,
-    /// Where new extents go; an error when it shrinks, which makes none.
+    /// The placement of new extents; an error if the volume shrinks, which needs none.
     #[serde(default)]
     pub placement: PlacementAsk,
-    /// Whether it shrinks although something is lost: recordings, a file system, written data past the
-    /// new size, or what is in use through its export.
+    /// True to shrink even if data is lost: recordings, a file system, written data past the new size, or a
+    /// volume in use through its export.
     #[serde(default)]
     pub force: bool,
 }
 
-/// Which way a volume's size may change.
+/// The direction of a change of size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Only to a larger size.
+    /// To a larger size only.
     Grow,
-    /// Only to a smaller size; what lies past it is lost.
+    /// To a smaller size only. Data past it is lost.
     Shrink,
 }
 
-/// Which way a stream's data goes.
+/// The direction of a stream's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamOp {
@@ -87,46 +87,46 @@ pub enum StreamOp {
     Play,
 }
 
-/// A stream to be reserved.
+/// A stream to reserve.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveStream {
-    /// A name for people, of the form of a volume's; the volume's when absent.
+    /// A name for people, with the rules of a volume's name; if absent, the volume's name.
     #[serde(default)]
     pub name: Option<String>,
     /// The volume.
     pub volume: String,
-    /// Which way.
+    /// The direction.
     pub op: StreamOp,
-    /// Whether it records over recordings (then from the volume's beginning on), a file system, or what is in use
-    /// through its export.
+    /// True to record even over recordings (then from the volume's beginning on), a file system, or a volume
+    /// in use through its export.
     #[serde(default)]
     pub force: bool,
     /// Its rate.
     pub rate_bytes_per_second: u64,
-    /// The size of a block; proposed by the pool when absent.
+    /// The size of a block; if absent, the pool proposes one.
     #[serde(default)]
     pub block_bytes: Option<u64>,
-    /// Where in the volume it begins.
+    /// The start of its range in the volume.
     #[serde(default)]
     pub offset_bytes: u64,
-    /// How much of the volume from there is its range; all the rest when absent.
+    /// The length of its range; if absent, to the end of the volume.
     #[serde(default)]
     pub length_bytes: Option<u64>,
-    /// Ends it after this many bytes, at least one.
+    /// The number of bytes after which it ends, at least one.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
-    /// Whether it starts over at the beginning of its range when it reaches the end.
+    /// True to continue at the beginning of its range when the end is reached.
     #[serde(default)]
     pub wraps: bool,
-    /// When it begins, in milliseconds from now; at once when absent.
+    /// When it begins, in milliseconds from now; if absent, at once.
     #[serde(default)]
     pub starts_in_ms: Option<u64>,
-    /// When it ends, in milliseconds from now; when it is ended when absent.
+    /// When it ends, in milliseconds from now; if absent, it runs until it is ended.
     #[serde(default)]
     pub ends_in_ms: Option<u64>,
-    /// How long the reservation waits for its data connection, in milliseconds (default 10,000, at most
-    /// 3,600,000), counted from its beginning.
+    /// The time for which the reservation waits for its data connection, in milliseconds from its start
+    /// (default 10,000, at most 3,600,000).
     #[serde(default)]
     pub connect_within_ms: Option<u64>,
 }
@@ -143,11 +143,11 @@ pub struct ChangeRate {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveVolume {
-    /// Where they are to lie.
+    /// The new placement.
     pub placement: PlacementAsk,
 }
 
-/// How far a move is.
+/// The progress of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct MoveProgress {
     /// Extents moved.

@@ -1,4 +1,4 @@
-//! What the API answers when it does not do what it was asked: what, where, what to do.
+//! The problem object of a refused or failed call: what is wrong, where, and what to do.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,35 +12,35 @@ use utoipa::ToSchema;
 use crate::failure::{Failure, FailureKind, RefusalView};
 use crate::quantity::Rate;
 
-/// What errors are sent as (RFC 9457).
+/// The media type of errors (RFC 9457).
 pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// What a name of a volume or a stream is.
+/// The rules for names of volumes and streams.
 pub(crate) const NAME_HELP: &str =
-    "a name has 1 to 255 bytes, not blanks alone, no slash, and no characters that are not seen";
+    "a name has 1 to 255 bytes, no slash, no invisible characters, and not only blanks";
 
-/// A problem, after RFC 9457, with members in this project's words.
+/// A problem after RFC 9457, with members of its own.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// The HTTP status, again.
+    /// The HTTP status.
     pub status: u16,
-    /// What is wrong, in a sentence.
+    /// The error, in a sentence.
     pub what: String,
-    /// Where: the part of the request, or the thing it names.
+    /// The part of the request, or the object that it names.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The remedy.
     pub help: String,
-    /// For a reservation that does not fit.
+    /// For a refused reservation: its numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<RefusalView>>,
-    /// Whether the pool is still being opened: nothing was done, and the same call is answered when it is open.
+    /// True while the pool is being opened: nothing was done, and the same call works when the pool is open.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub opening: bool,
 }
 
 impl Problem {
-    /// What is wrong, and what to do about it.
+    /// A problem with its remedy.
     pub fn new(status: StatusCode, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             status: status.as_u16(),
@@ -59,23 +59,23 @@ impl Problem {
             ..Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the pool is being opened",
-                "ask again when it is open: the server's log says when that is",
+                "repeat the call when the pool is open; the server's log says when that is",
             )
         }
     }
 
-    /// The same, of a part of the request or a thing.
+    /// Adds the part of the request, or the object, that is wrong.
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Self {
         self.place = Some(place.into());
         self
     }
 
-    /// As a command's failure.
+    /// The problem as the failure of a command.
     #[must_use]
     pub fn into_failure(self) -> Failure {
-        let is_of_memory = self.status == StatusCode::INSUFFICIENT_STORAGE.as_u16();
-        let kind = if self.refusal.is_some() || is_of_memory {
+        let is_out_of_memory = self.status == StatusCode::INSUFFICIENT_STORAGE.as_u16();
+        let kind = if self.refusal.is_some() || is_out_of_memory {
             FailureKind::Refused
         } else if (400..500).contains(&self.status) && self.status != StatusCode::CONFLICT.as_u16()
         {
@@ -97,7 +97,7 @@ impl Problem {
     }
 }
 
-/// What members of requests are called on the command line.
+/// Members of requests, and the options of the command line for them.
 const OPTIONS: [(&str, &str); 6] = [
     ("offset_bytes", "--offset"),
     ("length_bytes", "--length"),
@@ -107,17 +107,17 @@ const OPTIONS: [(&str, &str); 6] = [
     ("pool_free_bytes", "--free"),
 ];
 
-/// A place in a request as somebody knows it who has written a command line.
+/// The place in a request in terms of the command line.
 fn in_options(place: &str) -> String {
     let option = |word| OPTIONS.iter().find(|(member, _)| *member == word);
     let words = place.split(' ');
-    let said: Vec<&str> = words
+    let words: Vec<&str> = words
         .map(|word| option(word).map_or(word, |(_, option)| option))
         .collect();
-    said.join(" ")
+    words.join(" ")
 }
 
-/// The status of a problem with a pool: 4xx what the caller can put right, 5xx what it cannot.
+/// The status of an error of the pool: 4xx if the caller can correct it, else 5xx.
 fn status_of(error: &PoolError) -> StatusCode {
     match error {
         PoolError::NoSuchVolume(_) => StatusCode::NOT_FOUND,
@@ -148,10 +148,10 @@ fn status_of(error: &PoolError) -> StatusCode {
     }
 }
 
-/// What to do about a problem with a pool.
+/// The remedy for an error of the pool.
 fn help_of(error: &PoolError) -> String {
     match error {
-        PoolError::NoSuchVolume(_) => "`clockwise volume list` shows which there are",
+        PoolError::NoSuchVolume(_) => "`clockwise volume list` shows the volumes",
         PoolError::VolumeExists(_) => "choose another name, or delete that volume first",
         PoolError::BadName { .. } => NAME_HELP,
         PoolError::BadSize {
@@ -160,50 +160,50 @@ fn help_of(error: &PoolError) -> String {
             ..
         } => {
             return format!(
-                "{remedy}; `clockwise volume show` tells {what}, `clockwise pool show` what is free"
+                "{remedy}; `clockwise volume show` shows {what}, `clockwise pool show` the free space"
             );
         }
         PoolError::BadSize { remedy, .. } | PoolError::Unsuited { remedy, .. } => remedy,
         PoolError::BadPlacement(_) => {
             "`clockwise disk show` lists the disks and their sizes, `clockwise disk show DISK` the zones of one"
         }
-        PoolError::NoSuchScheduler(_) => "name one of those, or none: it is exact then",
+        PoolError::NoSuchScheduler(_) => "give one of these, or none for the default, exact",
         PoolError::NoSpace { .. } => {
             "ask for less, allow more disks or zones, or delete or shrink a volume"
         }
-        PoolError::InUse { .. } => "end those uses first, then do this again",
+        PoolError::InUse { .. } => "end these uses first",
         PoolError::BeingMoved { .. } => {
-            "wait until the move has ended, or stop it, and do this again"
+            "wait until the move has ended, or stop it, and try again"
         }
-        PoolError::Reserved { .. } => "end the stream first, or ask for what it allows",
+        PoolError::Reserved { .. } => "end the stream first, or choose a size or an offset that the stream permits",
         PoolError::Stopped => {
-            "what has been moved stays where it is; ask for the move again to go on with it"
+            "moved extents stay where they are; request the move again to continue it"
         }
         PoolError::Closed => "the server is ending: start it again with `clockwise serve`",
         PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {
-            "make room on the host's file system, or mend the disk, and start the server again; `clockwise pool check` says more"
+            "free some space on the host's file system, or repair the disk, and restart the server; `clockwise pool check` shows details"
         }
         PoolError::TakenOver(_) => TWO_SERVERS_REMEDY,
         PoolError::MetadataFrozen { .. } => {
-            "make room on that disk, or mend it: the metadata goes on by itself then, without a restart (`clockwise status` shows it)"
+            "free some space on that disk, or repair it: the metadata then resumes without a restart (`clockwise status` shows it)"
         }
-        PoolError::NoDisks => "name at least one disk in the configuration",
+        PoolError::NoDisks => "add at least one disk to the configuration",
         PoolError::Occupied { .. } => {
-            "see what it is (`lsblk -f`, `file -s`), and name another disk; --force takes it all the same"
+            "inspect it (`lsblk -f`, `file -s`), and give another disk; --force overwrites it"
         }
         PoolError::Taken { .. } => {
-            "`clockwise pool check` says what is on it; --force takes disks of a pool all the same"
+            "`clockwise pool check` shows what is on it; --force overwrites disks of a pool"
         }
         PoolError::Disk { remedy, .. } | PoolError::Missing { remedy, .. } => {
             return format!(
-                "{remedy}; `clockwise pool check` says more (`clockwise pool create` makes a new pool, and all that is on the disks is lost)"
+                "{remedy}; `clockwise pool check` shows details (`clockwise pool create` creates a new pool and destroys all data on the disks)"
             );
         }
         PoolError::Metadata(_) => {
-            "`clockwise pool check` says more when no server runs; where no disk has failed or is full, please report what it says"
+            "`clockwise pool check` shows details when no server runs; if no disk has failed or is full, please report its output"
         }
         PoolError::Io(_) => {
-            "`clockwise status` shows which disk has failed, and the server's log and `dmesg` why"
+            "`clockwise status` shows which disk has failed; the server's log and `dmesg` say why"
         }
         PoolError::Host { .. } => {
             "give the server more memory, descriptors or threads: `ulimit -a` shows its limits"
@@ -217,7 +217,7 @@ impl From<PoolError> for Problem {
         let problem = Self::new(status_of(&error), error.to_string(), help_of(&error));
         match error {
             PoolError::BadName { .. } => problem.at("name"),
-            // Which size is the place; then it need not be said in the sentence.
+            // The place says which size it is, so the sentence need not.
             PoolError::BadSize { what, reason, .. } => Self {
                 what: reason,
                 ..problem.at(what)
@@ -236,7 +236,7 @@ fn refusal_view(disk: DiskRefusal, rate_that_fits: Option<BytesPerSecond>) -> Re
         refused_by: disk.refused_by,
         interval_ns: disk.interval_ns,
         short_by_ns: disk.short_by_ns,
-        task_is: disk.task.as_ref().map(|task| kind(task).to_owned()),
+        task_is: disk.task.as_ref().map(|task| culprit_kind(task).to_owned()),
         task: disk.task.map(|task| task.name),
         utilization_leaving: disk.utilization_leaving,
         leaving_ns: disk.leaving_ns,
@@ -244,7 +244,7 @@ fn refusal_view(disk: DiskRefusal, rate_that_fits: Option<BytesPerSecond>) -> Re
     }
 }
 
-fn kind(task: &Culprit) -> &'static str {
+fn culprit_kind(task: &Culprit) -> &'static str {
     match task.kind {
         CulpritKind::Floor => "floor",
         CulpritKind::Stream => "stream",
@@ -253,19 +253,19 @@ fn kind(task: &Culprit) -> &'static str {
     }
 }
 
-/// What helps beside another number, which is `own`: against the task at fault, and with patience.
+/// The remedies for a refusal: `own`, which changes the request; one against the task at fault; and waiting.
 fn remedies(own: &str, disk: &DiskRefusal) -> String {
     let mut help = own.to_owned();
     match &disk.task {
         None => help += ", or end other streams",
         Some(task) => match task.kind {
             CulpritKind::Floor => {
-                help += ", or give the floor a shorter `floor_slice` (in [scheduler])";
+                help += ", or set a shorter `floor_slice` in [scheduler]";
             }
             CulpritKind::Stream => help += &format!(", or end {:?}", task.name),
             CulpritKind::Share => {
                 help += &format!(
-                    ", or give {:?} a shorter `slice` (in [[nbd.reservation]])",
+                    ", or set a shorter `slice` for {:?} in [[nbd.reservation]]",
                     task.name
                 );
             }
@@ -273,7 +273,10 @@ fn remedies(own: &str, disk: &DiskRefusal) -> String {
         },
     }
     if let Some(remaining) = disk.leaving_ns {
-        help += &format!("; or ask again in {}, when more is free", Nanos(remaining));
+        help += &format!(
+            "; or try again in {}, when more disk time is free",
+            Nanos(remaining)
+        );
     }
     help
 }
@@ -320,7 +323,7 @@ impl From<Refusal> for Problem {
             Refusal::Memory { .. } => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
                 what,
-                "use smaller blocks, end other streams, or give the server more memory (`total` in [memory])",
+                "use smaller blocks, end other streams, or raise the server's memory (`total` in [memory])",
             ),
             Refusal::Pool(error) => Self::from(error),
         }

@@ -3,17 +3,17 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is known of a disk's service times.
+/// A drive profile derived from a disk's service times.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProfileView {
     /// The disk's name.
     pub disk: String,
-    /// The profile to serve it by from the next start on, as the text of its TOML file: the one that it is
-    /// served by, widened such that the longest overrun would have kept within it.
+    /// The profile to use from the next start on, as the text of a TOML file: the present profile, widened so
+    /// that the longest overrun would have fit.
     pub toml: String,
-    /// By how much its figures are widened, in percent.
+    /// The widening of its times, in percent.
     pub widened_percent: u64,
-    /// The longest that a request took of what was predicted for it, net of the host's own lateness. More
-    /// than 1 is an overrun.
+    /// The largest ratio of actual to predicted service time of a request, net of the host's own lateness.
+    /// Above 1 it is an overrun.
     pub actual_over_predicted_max: f64,
 }

@@ -1,27 +1,27 @@
-//! Recordings: what there is, whether it is sound, how much is kept, and their index.
+//! Recordings: their properties, the result of a check, the retention, and the index.
 
 use media::archive::Frame;
 use media::archive::archives::Described;
-use media::archive::check::Report;
+use media::archive::check::CheckReport;
 use media::archive::retention_record::RetentionLimits;
 use sched::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A recording, as much of it as has not been overwritten.
+/// A recording, or the part of it that has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingView {
     /// Its number in its volume, from 1.
     pub number: u64,
     /// When it began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// How long it is.
+    /// Its duration.
     pub length_ns: u64,
-    /// Blocks of it.
+    /// Number of its blocks.
     pub blocks: u64,
-    /// What its tracks are encoded as; none where that is damaged.
+    /// The encodings of its tracks; empty if the description is damaged.
     pub tracks: Vec<String>,
-    /// Whether it goes on.
+    /// True while it is being recorded.
     pub is_recorded: bool,
 }
 
@@ -30,99 +30,85 @@ pub struct RecordingView {
 pub struct RecordedTrack {
     /// Its number, from 0.
     pub number: u64,
-    /// The name of its encoding; empty where nothing is known of it.
+    /// The name of its encoding; empty if it is not known.
     pub encoding: String,
-    /// How many units of its timestamps a second has.
+    /// The units of its timestamps per second.
     pub clock_rate: u32,
-    /// Whether it can be in an MP4 file.
+    /// True if an MP4 file can contain it.
     pub mp4: bool,
-    /// Why it cannot be in one; absent where it can be.
+    /// Why an MP4 file cannot contain it; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not_mp4: Option<String>,
-    /// What a file of it alone is, if there can be one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`, `mulaw` or `alaw`.
+    /// The format of a file with this track alone, if there is one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`,
+    /// `mulaw` or `alaw`.
     pub raw: Option<String>,
 }
 
-/// A recording and what it consists of.
+/// A recording with its tracks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingDetail {
     /// Its number in its volume, from 1.
     pub number: u64,
     /// When it began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// When what is left of it begins and ends, in nanoseconds of its time.
+    /// The start of its remaining part, in nanoseconds from its beginning.
     pub begins_ns: u64,
-    /// See `begins_ns`.
+    /// The end of its remaining part, in nanoseconds from its beginning.
     pub ends_ns: u64,
-    /// When it ends, or how far it has come if it goes on, in nanoseconds since 1970.
+    /// When it ended, or its present end while it is being recorded, in nanoseconds since 1970.
     pub ends_unix_ns: u64,
-    /// Blocks of it, and bytes of each.
+    /// Number of its blocks.
     pub blocks: u64,
-    /// See `blocks`.
+    /// The size of a block.
     pub block_bytes: u64,
-    /// Its tracks; none where that is damaged.
+    /// Its tracks; empty if the description is damaged.
     pub tracks: Vec<RecordedTrack>,
-    /// Whether it goes on.
+    /// True while it is being recorded.
     pub is_recorded: bool,
-    /// Its description (SDP) as players are given it.
+    /// Its description (SDP), as players get it.
     pub description: String,
 }
 
-/// What an examination of a recording found.
+/// The result of a check of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingCheck {
-    /// Whether it is as it was recorded.
+    /// True if the recording is undamaged.
     pub is_sound: bool,
-    /// Blocks that were read.
-    pub blocks: u64,
-    /// Blocks that are damaged.
-    pub damaged: u64,
-    /// The first 100 of them, by their places in the recording, from 0.
-    pub damaged_at: Vec<u64>,
-    /// Packets that are not what their block says.
-    pub impossible: u64,
-    /// RTP packets.
-    pub packets: u64,
-    /// Bytes of all packets, without the fixed headers of RTP.
-    pub bytes: u64,
-    /// RTP packets that never came.
-    pub lost: u64,
-    /// Sections of the index that are there.
-    pub sections: u64,
-    /// Sections that are missing, as after a crash: they are made again of their blocks when they are needed.
-    pub sections_missing: u64,
-    /// Sections that say something else than the blocks that they are about.
-    pub sections_wrong: u64,
+    /// The counters of the check.
+    #[serde(flatten)]
+    pub report: CheckReport,
 }
 
-/// How much of what is recorded in a volume is kept, and how long the volume may be for that.
+/// The retention of a volume: limits on its recordings, and on its growth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RetentionView {
-    /// What is older goes; when absent nothing does for that.
+    /// Recordings older than this are dropped; if absent, age does not matter.
     pub keep_for_ns: Option<u64>,
-    /// The oldest goes when recordings come to more than that; when absent, when the volume is full.
+    /// The oldest recordings are dropped when all together exceed this size; if absent, when the volume is
+    /// full.
     pub keep_bytes: Option<u64>,
-    /// The volume grows up to that instead of overwriting the oldest, and gives back what was never used of it; when
-    /// absent it stays as long as it is.
+    /// The volume grows up to this size instead of dropping the oldest recordings, and returns space that it
+    /// never used; if absent, its size is fixed.
     pub grow_to_bytes: Option<u64>,
-    /// So much of the pool's space is left to others: the volume does not grow beyond that, and gives back what is
-    /// missing of it; when absent it takes what there is.
+    /// This much of the pool's space is left to others: the volume does not grow beyond that, and returns
+    /// space to restore it; if absent, it may take all space.
     pub pool_free_bytes: Option<u64>,
 }
 
-/// How much is to be kept from now on; what is absent stays as it is.
+/// A change of the retention. Absent members stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeRetention {
-    /// What is older goes; 0: nothing does for that.
+    /// Drop recordings older than this; 0: age does not matter.
     pub keep_for_ns: Option<u64>,
-    /// The oldest goes when recordings come to more than that, at least four blocks; 0: when the volume is full.
+    /// Drop the oldest recordings when all together exceed this size, at least four blocks; 0: when the
+    /// volume is full.
     pub keep_bytes: Option<u64>,
-    /// The volume grows up to that instead of overwriting the oldest; 0: it does not grow.
+    /// Let the volume grow up to this size instead of dropping the oldest recordings; 0: its size is fixed.
     pub grow_to_bytes: Option<u64>,
-    /// So much of the pool's space is left to others; 0: it takes what there is.
+    /// Leave this much of the pool's space to others; 0: the volume may take all space.
     pub pool_free_bytes: Option<u64>,
-    /// Whether it is changed although something that is recorded goes at once by that.
+    /// True to apply the change even if recordings are lost at once.
     pub force: bool,
 }
 
@@ -140,20 +126,11 @@ impl From<Described> for RecordingView {
     }
 }
 
-impl From<Report> for RecordingCheck {
-    fn from(of: Report) -> Self {
+impl From<CheckReport> for RecordingCheck {
+    fn from(report: CheckReport) -> Self {
         Self {
-            is_sound: of.is_sound(),
-            blocks: of.blocks,
-            damaged: of.damaged,
-            damaged_at: of.damaged_at,
-            impossible: of.impossible,
-            packets: of.packets,
-            bytes: of.bytes,
-            lost: of.lost,
-            sections: of.sections,
-            sections_missing: of.sections_missing,
-            sections_wrong: of.sections_wrong,
+            is_sound: report.is_sound(),
+            report,
         }
     }
 }
@@ -169,100 +146,100 @@ impl From<RetentionLimits> for RetentionView {
     }
 }
 
-/// What the index of a recording says.
+/// The index of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingIndex {
     /// Its number in its volume, from 1.
     pub number: u64,
-    /// When what is left of it begins and ends, in nanoseconds of its time.
+    /// The start of its remaining part, in nanoseconds from its beginning.
     pub begins_ns: u64,
-    /// See `begins_ns`.
+    /// The end of its remaining part, in nanoseconds from its beginning.
     pub ends_ns: u64,
-    /// All of it, in groups of blocks, in order.
+    /// All groups of its blocks, in order.
     pub groups: Vec<IndexGroup>,
-    /// Its blocks of the times that were asked for, none where nothing was recorded then; absent where none were asked
-    /// for.
+    /// Its blocks in the requested time range, empty if nothing was recorded then; absent if no range was
+    /// requested.
     pub blocks: Option<Vec<IndexBlock>>,
-    /// Its key frames of these times; absent where none were asked for.
+    /// Its key frames in that range; absent if no range was requested.
     pub keys: Option<Vec<IndexKey>>,
-    /// All its frames of these times, in the order in which they were sent; absent where they were not asked for.
+    /// All its frames in that range, in the order of sending; absent if they were not requested.
     pub frames: Option<Vec<IndexFrame>>,
-    /// The track whose frames these are.
+    /// The track of these frames.
     pub track: Option<u64>,
-    /// Whether key frames are missing between these, for want of room.
+    /// True if the index had no room for some key frames between these.
     pub keys_left_out: bool,
-    /// Groups of these times of which blocks and their key frames are not known: those that are damaged, and the last group
-    /// of a recording that goes on.
+    /// Groups in that range whose blocks and key frames are not known: damaged groups, and the last group of
+    /// a recording in progress.
     pub groups_missing: u64,
-    /// Blocks whose frames were asked for that are damaged or gone.
+    /// Blocks in that range that are damaged or overwritten, so that their frames are not listed.
     pub blocks_missing: u64,
 }
 
-/// Up to 64 blocks of a recording.
+/// A group of up to 64 blocks of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IndexGroup {
-    /// The serial of the first of them: it counts the blocks of the volume.
+    /// The serial number of its first block. Serial numbers count the blocks of the volume.
     pub block: u64,
-    /// How many.
+    /// Number of its blocks.
     pub blocks: u64,
-    /// When it begins, in nanoseconds of the recording.
+    /// Its start, in nanoseconds from the beginning of the recording.
     pub begins_ns: u64,
 }
 
-/// A block of a recording, as its index has it.
+/// A block in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IndexBlock {
-    /// Its serial.
+    /// Its serial number.
     pub block: u64,
-    /// When its first packet is to be played, in nanoseconds of the recording.
+    /// The presentation time of its first packet, in nanoseconds from the beginning of the recording.
     pub begins_ns: u64,
-    /// When that came, in nanoseconds of the recording.
+    /// The arrival time of that packet, in nanoseconds from the beginning of the recording.
     pub arrived_ns: u64,
     /// Frames of the indexed track that begin in it.
     pub frames: u64,
     /// Packets in it.
     pub packets: u64,
-    /// Bytes of them, without the fixed headers of RTP.
+    /// Bytes of these packets, without the fixed RTP headers.
     pub bytes: u64,
-    /// Packets that are missing before them.
+    /// Packets that were lost before these.
     pub lost: u64,
 }
 
-/// A frame that can be decoded alone.
+/// A key frame: it can be decoded alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IndexKey {
-    /// When it is to be played, in nanoseconds of the recording.
+    /// Its presentation time, in nanoseconds from the beginning of the recording.
     pub begins_ns: u64,
-    /// The serial of the block that it begins in.
+    /// The serial number of the block that it begins in.
     pub block: u64,
-    /// The packet in it that it begins with, from 0.
+    /// The packet of that block that it begins with, from 0.
     pub packet: u64,
-    /// Bytes of it, as far as they are in its group.
+    /// Bytes of the part of it that is in its group.
     pub bytes: u64,
 }
 
 /// A frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IndexFrame {
-    /// Its number in the recording, from 0, as far as those before it are known; absent where no section of the index says.
+    /// Its number in the recording, from 0; absent if no section of the index gives it.
     pub number: Option<u64>,
-    /// When it is to be played, in nanoseconds of the recording.
+    /// Its presentation time, in nanoseconds from the beginning of the recording.
     pub begins_ns: u64,
-    /// When its first packet came, in nanoseconds of the recording.
+    /// The arrival time of its first packet, in nanoseconds from the beginning of the recording.
     pub arrived_ns: u64,
-    /// The serial of the block that it begins in.
+    /// The serial number of the block that it begins in.
     pub block: u64,
-    /// The packet in it that it begins with, from 0.
+    /// The packet of that block that it begins with, from 0.
     pub packet: u64,
-    /// Where in that block it begins, in bytes.
+    /// Its offset in that block, in bytes.
     pub offset_bytes: u64,
-    /// Packets of it.
+    /// Number of its packets.
     pub packets: u64,
-    /// Bytes of them, without the fixed headers of RTP.
+    /// Bytes of these packets, without the fixed RTP headers.
     pub bytes: u64,
-    /// Whether it can be decoded alone.
+    /// True if it can be decoded alone.
     pub is_key: bool,
-    /// Packets that are missing before these.
+    /// Packets that were lost before these.
     pub lost: u64,
 }
 

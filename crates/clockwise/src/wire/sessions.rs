@@ -4,38 +4,38 @@ use media::session::registry::{Counts, Does, Session};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A session that has something reserved.
+/// A session with a reservation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RtspSessionView {
-    /// Its number, from 1, in this server.
+    /// Its number, from 1, unique until the server ends.
     pub number: u64,
-    /// Who is at the other end: an address, or the name of a source.
+    /// The peer: an address, or the name of a source.
     pub who: String,
-    /// What it does.
+    /// Its activity.
     pub does: Does,
     /// The volume.
     pub volume: String,
-    /// The recording in it.
+    /// The number of the recording in that volume.
     pub recording: u64,
-    /// What is reserved.
+    /// The reserved rate.
     pub rate_bytes_per_second: u64,
-    /// What was asked for at first, or by somebody since. A recorder that meets more has more, for a while; a player that
-    /// plays faster than it was has that much more.
+    /// The requested rate: the first one, or the one last set by a user. A recorder that receives more than
+    /// that reserves more for a while; a player at a higher speed reserves proportionally more.
     pub asked_bytes_per_second: u64,
-    /// The size of a block of the disks, what is written or read at a time.
+    /// The size of a block, the unit in which the disks are written or read.
     pub block_bytes: u64,
-    /// The size of a buffer, which is that of a block of the volume.
+    /// The size of a buffer, equal to that of a block of the volume.
     pub buffer_bytes: u64,
-    /// Buffers that nobody else may use.
+    /// Buffers that are reserved for it.
     pub buffers: u64,
-    /// What it has counted.
+    /// Its counters.
     #[serde(flatten)]
     pub counts: Counts,
     /// Blocks that were written or read.
     pub blocks: u64,
-    /// Of a recording, bytes of its blocks since RECORD, or since a source began, that survive SIGKILL and power cuts.
+    /// Bytes that survive SIGKILL and power cuts, since RECORD or since the source began; 0 for a player.
     pub durable_bytes: u64,
-    /// Deadlines of them that were missed, net of the host's own lateness.
+    /// Missed deadlines of blocks, net of the host's own lateness.
     pub misses: u64,
 }
 
@@ -61,15 +61,15 @@ impl From<&Session> for RtspSessionView {
     }
 }
 
-/// What a session is to have reserved from now on; what is absent stays as it is.
+/// A change of a session's reservation. Absent members stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeSession {
     /// The rate.
     pub rate_bytes_per_second: Option<u64>,
-    /// What is written or read at a time: one of the volume's blocks, or several where that divides the extent size or is a
-    /// multiple of it. Buffers for that are added if none are asked for.
+    /// The size of a block: one block of the volume, or several if their size divides the extent size or is a
+    /// multiple of the extent size. Buffers for that are added unless a number of buffers is given.
     pub block_bytes: Option<u64>,
-    /// Buffers that nobody else may use: for two blocks at least for each disk that it touches, 64 at most.
+    /// Buffers that are reserved for it: for at least two blocks on each disk of the volume, and at most 64.
     pub buffers: Option<u64>,
 }

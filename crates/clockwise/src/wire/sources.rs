@@ -1,90 +1,90 @@
-//! Cameras that are pulled from.
+//! Cameras that the server pulls from.
 
 use media::camera::source::{Lower, State as Does};
 use media::camera::sources::Source;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A source, what it does and has done.
+/// A source, its state and its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SourceView {
     /// Its name.
     pub name: String,
-    /// Where its camera is, without user and password.
+    /// The URL of its camera, without user and password.
     pub url: String,
-    /// Who asks the camera.
+    /// The user name that the camera gets.
     pub user: Option<String>,
-    /// The volume that it is recorded in.
+    /// The volume for its recordings.
     pub volume: String,
-    /// How packets are to come.
+    /// The requested transport of packets.
     pub transport: SourceTransport,
-    /// What is reserved; what the camera says it needs when absent.
+    /// The rate to reserve; if absent, the rate that the camera announces.
     pub rate_bytes_per_second: Option<u64>,
-    /// What it does.
+    /// Its state.
     pub state: SourceState,
-    /// Why it does not record, if it does not, or why by another transport than was asked for.
+    /// Why it does not record, or why it records over another transport than the requested one.
     pub reason: Option<String>,
-    /// The recording that it makes, or made last.
+    /// The number of its present or last recording.
     pub recording: Option<u64>,
     /// Packets in that recording.
     pub packets: u64,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Packets that did not come, by the numbers of those that did.
+    /// Packets that were lost, judged by gaps in the sequence numbers.
     pub lost: u64,
-    /// How often that recording went on after its camera was lost.
+    /// Number of times that the recording continued after the connection to the camera was lost.
     pub gaps: u64,
-    /// How long nothing came because of that; a gap that goes on is not counted yet.
+    /// The duration of these gaps. A gap that has not ended is not counted.
     pub gap_ns: u64,
 }
 
-/// What a source does.
+/// The state of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceState {
-    /// It asks its camera.
+    /// It is connecting to its camera.
     Connecting,
-    /// Packets come and are recorded.
+    /// It receives and records packets.
     Recording,
-    /// Something failed, and is tried again.
+    /// It has failed and waits for the next attempt.
     Waiting,
-    /// The disks cannot carry it; that is tried again as well.
+    /// The disks cannot carry it; it waits for the next attempt.
     Refused,
     /// It has ended.
     Ended,
 }
 
-/// How packets come from a camera.
+/// The transport of packets from a camera.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceTransport {
-    /// In the connection.
+    /// Interleaved in the RTSP connection.
     #[default]
     Tcp,
-    /// By UDP.
+    /// Over UDP.
     Udp,
 }
 
-/// A camera that is to be pulled from.
+/// A source to add.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddSource {
-    /// Its name, of the form of a volume's.
+    /// Its name; the same rules as for a volume's name apply.
     pub name: String,
-    /// Where it is: `rtsp://USER:PASSWORD@HOST/PATH`, or `rtsps` for TLS. The password is never shown again.
+    /// Its URL: `rtsp://USER:PASSWORD@HOST/PATH`, or `rtsps` for TLS. The password is never shown again.
     pub url: String,
-    /// The volume that it is recorded in.
+    /// The volume for its recordings.
     pub volume: String,
-    /// How packets are to come; where the camera has no such transport, the other one is taken.
+    /// The transport of packets. If the camera does not support it, the other transport is used.
     #[serde(default)]
     pub transport: SourceTransport,
-    /// What is reserved; what the camera says it needs when absent.
+    /// The rate to reserve; if absent, the rate that the camera announces.
     #[serde(default)]
     pub rate_bytes_per_second: Option<u64>,
-    /// With `rtsps`: certificates, as PEM. The camera's is one of them, or signed by one; without them by an authority
-    /// that the server's host knows.
+    /// With `rtsps`: trusted certificates, as PEM. The camera's certificate must be one of them or be signed
+    /// by one; without them, by an authority that the server's host trusts.
     #[serde(default)]
     pub certificates: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Streams by the data socket.
+//! Streams over the data socket.
 
 use engine::stream::{BlockReport, PaceReport};
 use serde::{Deserialize, Serialize};
@@ -12,96 +12,96 @@ use super::view::{LatencyView, StreamView};
 pub struct Reserved {
     /// The session's number.
     pub id: u64,
-    /// The socket to connect to.
+    /// The path of the data socket.
     pub data_socket: String,
-    /// What to send there first, after the words `clockwise-stream`.
+    /// The token to send there first, after the word `clockwise-stream`.
     pub token: String,
-    /// What was reserved.
+    /// The reservation.
     pub stream: StreamView,
 }
 
-/// A session, as the API tells of it.
+/// The report of a stream.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
     /// Its number.
     pub id: u64,
-    /// Which way.
+    /// Its direction.
     pub op: StreamOp,
-    /// What stage it is at.
+    /// Its state.
     #[serde(flatten)]
     pub state: SessionState,
-    /// The reservation and what the disks did for it.
+    /// The reservation, and the counters of the disks.
     pub stream: StreamView,
-    /// What went through; of a session that runs, so far.
+    /// The bytes and blocks that were moved so far.
     pub pace: PaceView,
-    /// How long before its deadline each block was complete that had one.
+    /// The time from the completion of each block to its deadline, for blocks with a deadline.
     pub margin: LatencyView,
-    /// From the hand-over of each block to its completion.
+    /// The time from the submission of each block to its completion.
     pub response: LatencyView,
 }
 
-/// What stage a session is at.
+/// The state of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "reason")]
 pub enum SessionState {
-    /// Reserved, and waiting for its byte stream.
+    /// Reserved, and waiting for its data connection.
     Reserved,
-    /// It has its byte stream, and waits for the time that it is reserved for.
+    /// It has its data connection, and waits for the start of its time span.
     Planned,
-    /// Data goes through it.
+    /// It is moving data.
     Running,
-    /// It came to its end.
+    /// It has ended normally.
     Done,
-    /// It was ended by request.
+    /// It was ended by a request.
     Stopped,
-    /// It ended because something went wrong.
+    /// It ended with an error.
     Failed(String),
 }
 
-/// What a session did.
+/// The counters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PaceView {
     /// Blocks done.
     pub blocks: u64,
-    /// Bytes that came from the byte stream or went to it.
+    /// Bytes that were moved over the data connection.
     pub bytes: u64,
     /// Blocks that were late, net of the host's own lateness.
     pub misses: u64,
-    /// Blocks that were late with it.
+    /// Blocks that were late, including the host's own lateness.
     pub misses_gross: u64,
-    /// The worst lateness of a block.
+    /// The worst lateness of a block, including the host's own.
     pub late_max_ns: u64,
-    /// The same net of the host's own lateness.
+    /// The worst lateness of a block, net of the host's own.
     pub late_net_max_ns: u64,
-    /// How often there was nothing to go on with: a listener without its next block, a block not
-    /// filled when its turn came.
+    /// Number of times that the stream had no block in time: the next block to play was not read yet, or the
+    /// block to record was not filled yet.
     #[serde(default)]
     pub underruns: u64,
-    /// How often the byte stream, not the disks, was not ready in time.
+    /// Number of times that the client, not the disks, was late.
     pub waited_for_peer: u64,
-    /// Bytes from the beginning of a recording that survive a power cut or the server's death.
+    /// Bytes from the beginning of a recording that survive a power cut or the end of the server.
     #[serde(default)]
     pub durable_bytes: u64,
 }
 
-/// How one block fared. Instants are nanoseconds of the server's monotonic clock.
+/// The report on one block. Instants are nanoseconds of the server's monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlockView {
-    /// Which block of the session, from 0.
+    /// Its number in the stream, from 0.
     pub index: u64,
-    /// Where in the volume, in bytes.
+    /// Its offset in the volume, in bytes.
     pub offset: u64,
-    /// How many bytes of it are the stream's.
+    /// Bytes of it that belong to the stream.
     pub bytes: u64,
-    /// When it was handed to the disks.
+    /// When it was submitted to the disks.
     pub submitted_ns: u64,
-    /// When it was due; none for a block of holes, which is read from no disk.
+    /// Its deadline; absent for a block of holes, which is not read from a disk.
     pub deadline_ns: Option<u64>,
     /// When it was complete.
     pub completed_ns: u64,
-    /// How much later than due; 0 in time.
+    /// Its lateness; 0 if it was in time.
     pub late_ns: u64,
-    /// The same without the host's own lateness.
+    /// Its lateness, net of the host's own.
     pub late_net_ns: u64,
 }
 

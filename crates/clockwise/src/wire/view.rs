@@ -1,12 +1,12 @@
-//! What the API says: the engine's account of what is promised and what happened, in the form that
-//! goes over the wire. Times are in nanoseconds, sizes in bytes, shares of 1.
+//! The engine's status as the API sends it. Times are in nanoseconds, sizes in bytes, shares from 0 to 1.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ask::MoveProgress;
 
-/// A wire form of a plain value of the engine, field by field; what is said besides is not from there.
+/// Defines the API's form of a plain struct of the engine, with a conversion that copies each field. `lists`
+/// are converted element by element; `besides` are fields that the engine's struct does not have.
 macro_rules! view {
     (
         $(#[$meta:meta])* $view:ident from $source:ty { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }
@@ -37,26 +37,26 @@ view! {
     /// A latency distribution.
     #[derive(Copy, Default)]
     LatencyView from engine::status::Latency {
-        /// How many.
+        /// Number of requests.
         count: u64,
-        /// Their mean, in nanoseconds.
+        /// The mean, in nanoseconds.
         mean_ns: u64,
-        /// Half were no longer than this.
+        /// The median.
         p50_ns: u64,
-        /// 99 in 100 were no longer than this.
+        /// The 99th percentile.
         p99_ns: u64,
-        /// The longest.
+        /// The maximum.
         max_ns: u64,
     }
 }
 
 view! {
-    /// Requests served, by what let them go when they went.
+    /// Requests served, by the rule that started them.
     #[derive(Copy, Default)]
     ByClassView from engine::status::ByClass {
-        /// Of streams, in their turn.
+        /// Of streams, after their release.
         real_time: u64,
-        /// Of streams, before their release, in slack.
+        /// Of streams, before their release.
         early: u64,
         /// Best effort in slack.
         slack: u64,
@@ -66,20 +66,20 @@ view! {
 }
 
 view! {
-    /// Requests completed, by on whose account and whether somebody waits.
+    /// Requests completed, by their origin.
     #[derive(Copy, Default)]
     CompletedView from engine::status::Completed {
         /// Of streams.
         streams: u64,
-        /// Best effort that somebody waits for: reads, forced writes, flushes.
+        /// Best effort that a client waits for: reads, forced writes, flushes.
         sync: u64,
-        /// Best effort that nobody waits for.
+        /// Best effort that no client waits for.
         asynchronous: u64,
     }
 }
 
 view! {
-    /// A disk: what it is, what is promised of it, and what happened.
+    /// A disk: its properties, its promises and its counters.
     #[derive(Default)]
     DiskView from engine::status::DiskStatus {
         /// Its name.
@@ -88,55 +88,56 @@ view! {
         size_bytes: u64,
         /// Its drive profile.
         profile: String,
-        /// Whether that profile was measured; otherwise it is a conservative guess.
+        /// True if that profile was measured; otherwise it is a conservative estimate.
         profile_is_measured: bool,
-        /// How writes become durable: `write-through`, `fua` or `host`.
+        /// The method by which writes become durable: `write-through`, `fua` or `host`.
         durability: String,
-        /// Requests it is given at a time.
+        /// The most outstanding requests.
         outstanding: u32,
-        /// Where its zones begin, in bytes, the outermost first.
+        /// The start of each zone, in bytes, the outermost zone first.
         zone_starts_bytes: Vec<u64>,
         /// The share of its time that is promised.
         utilization_promised: f64,
-        /// The part of that which streams and exports that have ended still hold: each keeps its share until
-        /// its last deadline.
+        /// The part of that share that ended streams and exports still hold: each keeps its share until its
+        /// last deadline.
         #[serde(default)]
         utilization_leaving: f64,
-        /// In how long all of that is free; 0: nothing is held so.
+        /// The time until all of that part is free; 0 if there is none.
         #[serde(default)]
         leaving_ns: u64,
-        /// The share of its time it was busy since the window began.
+        /// The share of time that it was busy since the window began.
         utilization_measured: f64,
-        /// Delta-L of what is promised (corrected).
+        /// Delta-L of the promised tasks (corrected form).
         delta_l_ns: u64,
-        /// Slack at this moment.
+        /// The present slack.
         slack_ns: u64,
-        /// The share that best effort without a reservation keeps.
+        /// The share that is kept for best effort without a reservation.
         floor: f64,
-        /// Requests queued now.
+        /// Number of queued requests.
         queued: u64,
         /// Requests served since the pool was opened.
         served: ByClassView,
-        /// Requests completed since then; one that was divided is served in parts.
+        /// Requests completed since the pool was opened. A divided request is served in parts but completed
+        /// once.
         completed: CompletedView,
         /// Deadlines missed, net of the host's own lateness.
         misses: u64,
-        /// Deadlines missed with it.
+        /// Deadlines missed, including the host's own lateness.
         misses_gross: u64,
-        /// The worst lateness.
+        /// The worst lateness, including the host's own.
         late_max_ns: u64,
-        /// The same net of the host's own lateness.
+        /// The worst lateness, net of the host's own.
         late_net_max_ns: u64,
         /// Requests that took longer than predicted, net of the host's own lateness.
         overruns: u64,
         /// The longest overrun.
         overrun_max_ns: u64,
-        /// Actual over predicted service time in all.
+        /// The ratio of actual to predicted service time, over all requests.
         actual_over_predicted: f64,
-        /// The same of the request for which it was most, net of the host's own lateness. More than 1 is an
-        /// overrun, and by how much the disk's profile would have to be wider.
+        /// The largest such ratio of a request, net of the host's own lateness. Above 1 it is an overrun, and
+        /// the profile would have to be wider by that factor.
         actual_over_predicted_max: f64,
-        /// How often the host was late.
+        /// Number of times that the host was late.
         host_late_count: u64,
         /// The worst lateness of the host.
         host_late_max_ns: u64,
@@ -146,66 +147,66 @@ view! {
         written_bytes: u64,
         /// Best-effort latency in the window.
         best_effort: LatencyView,
-        /// Requests that were on it and failed. Refusals of a disk that is gone or given up do not count.
+        /// Failed requests. Requests that are refused because the disk has failed or was given up do not
+        /// count.
         errors: u64,
-        /// Reads among them.
+        /// Failed reads.
         #[serde(default)]
         read_errors: u64,
-        /// Writes among them.
+        /// Failed writes.
         #[serde(default)]
         write_errors: u64,
-        /// What the last of them failed of.
+        /// The reason of the last failure.
         #[serde(default)]
         last_error: Option<String>,
-        /// For how long it, or the host for it, has not answered, if that is so long that it counts as
-        /// stalled; 0 otherwise.
+        /// The time for which it has not answered, once it counts as stalled; 0 otherwise.
         stalled_ns: u64,
-        /// How often it has stalled.
+        /// Number of stalls.
         stalls: u64,
-        /// How often it has answered again after that.
+        /// Number of stalls after which it has answered again.
         #[serde(default)]
         comebacks: u64,
-        /// How often it was given up, because it had stalled for too long.
+        /// Number of times that it was given up after a long stall.
         #[serde(default)]
         given_ups: u64,
-        /// Why it is not served any more, or nothing on it can be made durable, if that is so.
+        /// Why it has failed, or why nothing on it can be made durable.
         failed: Option<String>,
     }
 }
 
 view! {
-    /// The pool's metadata: what volumes there are, where they lie, and what of them has been written.
+    /// The pool's metadata: its volumes, their extents, and their written chunks.
     #[derive(Eq, Default)]
     MetadataView from engine::status::MetadataStatus {
-        /// Why it is frozen, if it is: a disk does not take a write of it. No volume can be made, changed or
-        /// deleted then, and no flush of newly written chunks succeeds; all else goes on.
+        /// Why it is frozen: a disk does not accept a write of metadata. While it is frozen, no volume can be
+        /// created, changed or deleted, and no flush of newly written chunks succeeds; everything else works.
         frozen: Option<String>,
         /// For how long it has been frozen.
         frozen_ns: u64,
-        /// Whether it goes on by itself when the disk takes that write; otherwise when the server is started
-        /// again.
+        /// True if it resumes by itself when the disk accepts that write; false if the server has to be
+        /// restarted.
         goes_on: bool,
-        /// How often it was frozen.
+        /// Number of times that it was frozen.
         freezes: u64,
-        /// How often it has gone on.
+        /// Number of times that it has resumed.
         resumes: u64,
     }
 }
 
 view! {
-    /// A stream's part of one disk.
+    /// A stream's reservation on one disk.
     StreamDiskView from engine::status::StreamDisk {
         /// The disk's name.
         disk: String,
-        /// The worst-case service time of a block there.
+        /// The worst-case service time of a block on that disk.
         service_ns: u64,
-        /// The least time between two of its blocks there.
+        /// The least time between two of its blocks on that disk.
         period_ns: u64,
     }
 }
 
 view! {
-    /// A stream: what it was promised and what happened to its blocks.
+    /// A stream: its reservation, and counters of its blocks.
     #[derive(Default)]
     StreamView from engine::status::StreamStatus {
         /// Its name.
@@ -220,37 +221,37 @@ view! {
         block_bytes: u64,
         /// Blocks done.
         blocks: u64,
-        /// Blocks later than due, net of the host's own lateness.
+        /// Blocks that were late, net of the host's own lateness.
         misses: u64,
-        /// Blocks later than due with it.
+        /// Blocks that were late, including the host's own lateness.
         misses_gross: u64,
-        /// The worst lateness.
+        /// The worst lateness, including the host's own.
         late_max_ns: u64,
-        /// The same net of the host's own lateness.
+        /// The worst lateness, net of the host's own.
         late_net_max_ns: u64,
-        /// Blocks that came before their release.
+        /// Blocks that were served before their release.
         early: u64,
         /// Requests that took longer than predicted.
         overruns: u64,
         /// Requests that failed.
         errors: u64,
-        /// When the latest blocks were complete, oldest first, on the monotonic clock.
+        /// The completion times of the latest blocks, oldest first, on the monotonic clock.
         recent_blocks_ns: Vec<u64>,
-        /// Why it is broken, if it is.
+        /// Why it has failed, if it has.
         failed: Option<String>,
     }
     lists {
-        /// What it reserves where.
+        /// Its reservation on each disk.
         disks: StreamDiskView,
     }
 }
 
-/// How many extents of a volume lie on a disk.
+/// The number of a volume's extents on a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExtentsOnDisk {
     /// The disk's name.
     pub disk: String,
-    /// How many.
+    /// Number of extents.
     pub extents: u64,
 }
 
@@ -261,18 +262,18 @@ impl From<(String, u64)> for ExtentsOnDisk {
 }
 
 view! {
-    /// Neighbouring extents of a volume that are neighbours in one zone of a disk as well.
+    /// A run of neighbouring extents of a volume that are also neighbours in one zone of a disk.
     #[derive(Eq)]
     PlaceView from engine::pool::PlaceRun {
-        /// Where in the volume they begin.
+        /// Their start in the volume.
         offset_bytes: u64,
-        /// How many there are.
+        /// Number of these extents.
         extents: u64,
         /// The disk's name.
         disk: String,
-        /// Where on the disk they begin.
+        /// Their start on the disk.
         from_byte: u64,
-        /// Where on the disk they end.
+        /// Their end on the disk.
         to_byte: u64,
         /// The zone of the disk.
         zone: u64,
@@ -286,36 +287,36 @@ view! {
         name: String,
         /// Its size.
         size_bytes: u64,
-        /// How much of it was written, to whole chunks.
+        /// The written part of it, in whole chunks.
         written_bytes: u64,
-        /// How many extents it has.
+        /// Number of its extents.
         extents: u64,
-        /// How many users have it open.
+        /// Number of users that have it open.
         open_count: u64,
-        /// Who uses it.
+        /// Its users.
         users: Vec<String>,
-        /// Why it takes no more writes, if it does not.
+        /// Why it takes no more writes, if it takes none.
         poisoned: Option<String>,
     }
     lists {
-        /// Where they lie.
+        /// Its extents by disk.
         extents_by_disk: ExtentsOnDisk,
     }
     besides {
-        /// How far a move of its extents is, while there is one.
+        /// The progress of a move of its extents, while one is running.
         moving: Option<MoveProgress>,
     }
 }
 
 view! {
-    /// A reservation's part of one disk.
+    /// A reservation's counters on one disk.
     #[derive(Eq)]
     ShareDiskView from engine::status::ShareDisk {
         /// The disk's name.
         disk: String,
-        /// Requests queued now.
+        /// Number of queued requests.
         queued: u64,
-        /// Requests completed since it was reserved, those in slack included.
+        /// Requests completed since the reservation was made, including those in slack.
         completed: u64,
     }
 }
@@ -326,28 +327,28 @@ view! {
     ShareView from engine::status::ShareStatus {
         /// Its name.
         name: String,
-        /// Disk time in each period, on each disk.
+        /// The reserved disk time in each period, on each disk.
         slice_ns: u64,
         /// The period.
         period_ns: u64,
     }
     lists {
-        /// What has come of it.
+        /// Its counters on each disk.
         disks: ShareDiskView,
     }
 }
 
 view! {
-    /// A flush of a volume, or a write that must be durable, that waits for a disk that does not answer.
+    /// A flush, or a write that must be durable, that waits for a disk that does not answer.
     #[derive(Eq)]
     WaitView from engine::status::WaitStatus {
         /// The volume.
         volume: String,
         /// The disk.
         disk: String,
-        /// For how long it has been under way.
+        /// The time for which it has been waiting.
         waits_ns: u64,
-        /// For how long the disk has not answered.
+        /// The time for which the disk has not answered.
         stalled_ns: u64,
     }
 }
@@ -355,31 +356,31 @@ view! {
 view! {
     /// An account of buffers.
     MemoryView from engine::status::MemoryStatus {
-        /// Whose.
+        /// The owner of the account.
         client: String,
         /// Guaranteed bytes.
         fixed_bytes: u64,
-        /// Bytes of the shared part that it holds.
+        /// Bytes that it holds of the shared part.
         variable_bytes: u64,
         /// Its buffers.
         buffers: u64,
-        /// Bytes that it was asked to give back and has not.
+        /// Bytes that it was asked to return and has not returned.
         asked_back_bytes: u64,
     }
 }
 
 view! {
-    /// Something that is not as it should be.
+    /// A warning.
     #[derive(Eq)]
     WarningView from engine::status::Warning {
-        /// What, in words.
+        /// The text of the warning.
         what: String,
-        /// The disks and parts of the host that it is about, by name; none if it is the whole pool.
+        /// The disks and parts of the host that it concerns, by name; empty if it concerns the whole pool.
         concerns: Vec<String>,
     }
 }
 
-/// A stream that is reserved for a time span, until it is ended or the span is over.
+/// A stream that is reserved for a time span.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlannedView {
     /// The number of its session.
@@ -388,23 +389,23 @@ pub struct PlannedView {
     pub name: String,
     /// Its volume.
     pub volume: String,
-    /// In how long its span begins; 0 once that has begun.
+    /// The time until its span begins; 0 after that.
     pub starts_in_ns: u64,
-    /// In how long its span ends, 0 once that is over; none if it holds until it is ended.
+    /// The time until its span ends, 0 after that; absent if it holds until it is ended.
     pub ends_in_ns: Option<u64>,
 }
 
 view! {
-    /// A protocol that exports volumes as block devices: where it is reached, and what it has done since the
-    /// server was started.
+    /// A protocol that exports volumes as block devices: its addresses, and its counters since the server was
+    /// started.
     ExportView from crate::exports::ExportStatus {
         /// Its section of the configuration: `nbd` or `fuse`.
         protocol: String,
-        /// Where it is reached: paths of sockets and mounts, addresses.
+        /// Where clients reach it: paths of sockets and mounts, addresses.
         at: Vec<String>,
-        /// Clients that it has now: connections, or files that are open.
+        /// Its present clients: connections, or open files.
         clients: u64,
-        /// Requests answered, errors included.
+        /// Requests answered, including errors.
         requests: u64,
         /// Requests answered with an error.
         errors: u64,
@@ -416,33 +417,33 @@ view! {
 }
 
 view! {
-    /// Everything at once.
+    /// The whole status.
     #[derive(Default)]
     StatusView from engine::status::PoolStatus {
         /// The pool's name.
         name: String,
         /// Its scheduler.
         scheduler: String,
-        /// How long it has been open.
+        /// The time since it was opened.
         uptime_ns: u64,
-        /// How long ago the window for latencies began.
+        /// The time since the window for latencies began.
         window_ns: u64,
         /// Its extent size.
         extent_bytes: u64,
         /// Bytes in volumes.
         allocated_bytes: u64,
-        /// Bytes that volumes could have.
+        /// Bytes that are free for volumes.
         free_bytes: u64,
         /// Its metadata.
         #[serde(default)]
         metadata: MetadataView,
-        /// Memory for buffers in all.
+        /// Total memory for buffers.
         memory_bytes: u64,
         /// Best-effort latency of all disks in the window.
         best_effort: LatencyView,
     }
     lists {
-        /// What is not as it should be.
+        /// Warnings.
         warnings: WarningView,
         /// Its disks.
         disks: DiskView,
@@ -454,41 +455,41 @@ view! {
         volumes: VolumeView,
         /// Flushes that wait for a disk that does not answer.
         waits: WaitView,
-        /// Who has it.
+        /// The accounts of that memory.
         memory: MemoryView,
     }
     besides {
-        /// Those of its streams that are reserved for a time span.
+        /// The streams that are reserved for a time span.
         planned: Vec<PlannedView>,
         /// The protocols that export its volumes as block devices.
         exports: Vec<ExportView>,
     }
 }
 
-/// The pool in short.
+/// A summary of the pool.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PoolView {
     /// Its name.
     pub name: String,
     /// Its scheduler.
     pub scheduler: String,
-    /// How long it has been open.
+    /// The time since it was opened.
     pub uptime_ns: u64,
     /// Its extent size.
     pub extent_bytes: u64,
     /// Bytes in volumes.
     pub allocated_bytes: u64,
-    /// Bytes that volumes could have.
+    /// Bytes that are free for volumes.
     pub free_bytes: u64,
-    /// Memory for buffers in all.
+    /// Total memory for buffers.
     pub memory_bytes: u64,
     /// Its disks, by name.
     pub disks: Vec<String>,
-    /// How many volumes it has.
+    /// Number of its volumes.
     pub volumes: u64,
-    /// How many streams are open.
+    /// Number of open streams.
     pub streams: u64,
-    /// What is not as it should be.
+    /// Warnings.
     pub warnings: Vec<WarningView>,
 }
 

@@ -51,7 +51,7 @@ fn one_that_is_deleted_while_it_is_exported_is_not_whole() {
     let error = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(1), "{error}");
     assert!(
-        error.contains("was deleted or overwritten while it was exported"),
+        error.contains("was deleted or overwritten during the export"),
         "{error}"
     );
     serve.terminate();

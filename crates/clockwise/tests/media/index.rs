@@ -224,7 +224,7 @@ fn nothing_is_outside(site: &Site, path: &str, all: &serde_json::Value) {
     }
     let late = ["recording", "index", "cam", "1", "--from", "25h"];
     let said = site.run(&late).done().out;
-    let nothing = "nothing was recorded then: what there is begins at 0 and ends at ";
+    let nothing = "nothing was recorded in that time range: the recording begins at 0 and ends at ";
     assert!(said.starts_with(nothing), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     for (from, to) in [("9s", "5s"), ("5s", "5s"), ("25h", "24h")] {

@@ -189,8 +189,14 @@ fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
     // Seconds apart, so that whoever plays it waits in the middle of it.
     send(&mut client, 0..120, 2_000);
     until("a block is written", || blocks(&site) > 0);
-    site.run(&["recording", "delete", "cam", "1"])
-        .fails(1, &["recording 1 in volume", "goes on", "end it first"]);
+    site.run(&["recording", "delete", "cam", "1"]).fails(
+        1,
+        &[
+            "recording 1 in volume",
+            "goes on",
+            "end the recording first",
+        ],
+    );
     assert_eq!(
         call(&site, "DELETE", "/v1/volumes/cam/recordings/1", "").0,
         409
@@ -584,8 +590,8 @@ fn limits_that_make_no_sense_change_nothing() {
     ]);
     for (more, words) in [
         (["--grow-to", "39MiB"], ["39 MiB is less", "volume shrink"]),
-        (["--grow-to", "1TiB"], ["--grow-to", "can have"]),
-        (["--free", "1TiB"], ["--free", "can have"]),
+        (["--grow-to", "1TiB"], ["--grow-to", "the pool has"]),
+        (["--free", "1TiB"], ["--free", "the pool has"]),
     ] {
         let keep = [&["recording", "keep", "cam", "--for", "1d"][..], &more].concat();
         site.run(&keep).fails(2, &words);
@@ -668,8 +674,13 @@ fn bytes_are_not_recorded_over_recordings() {
     site.run(&over).fails(1, &["holds recordings"]);
     // A live recording is not destroyed by force either.
     let forced = [&over[..], &["--force"]].concat();
-    site.run(&forced)
-        .fails(1, &["RTSP sessions record or play volume", "session list"]);
+    site.run(&forced).fails(
+        1,
+        &[
+            "RTSP sessions are recording or playing volume",
+            "session list",
+        ],
+    );
     drop(client);
     until("the recording is closed", || {
         recordings(&site)
@@ -679,7 +690,7 @@ fn bytes_are_not_recorded_over_recordings() {
     plays(address, 1, 120);
     site.run(&["recording", "delete", "cam", "1"]).done();
     site.run(&over)
-        .fails(1, &["holds recordings (0 now)", "--force"]);
+        .fails(1, &["holds recordings (0 at present)", "--force"]);
     site.run(&["volume", "create", "bytes", "--size", "4MiB"])
         .done();
     let mut other = over;
@@ -710,7 +721,7 @@ fn live_recording_is_neither_cut_off_nor_released_by_retention() {
     let (status, problem) = call(&site, "PATCH", "/v1/volumes/cam", &ask);
     assert_eq!(status, 409, "{problem}");
     let what = problem["what"].as_str().unwrap_or_default();
-    assert!(what.contains("holds recordings (1 now)"), "{what}");
+    assert!(what.contains("holds recordings (1 at present)"), "{what}");
     // Five blocks of 64 KiB are kept, and the others would go.
     let lost = format!("{} KiB of what is recorded", (all - 5) * 64);
     let keep = |more: &[&str]| site.run(&[&["recording", "keep", "cam"], more].concat());

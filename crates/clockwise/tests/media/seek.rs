@@ -369,7 +369,7 @@ fn recording_cut_by_a_crash_has_an_index_to_its_end() {
     Wire::flush(&site.path("nbd.sock"), "cam");
     let shown = site.run(&["recording", "show", "cam", "1"]).done().out;
     assert!(
-        shown.contains("up to  ") && shown.contains("goes on"),
+        shown.contains("recorded to  ") && shown.contains("recording"),
         "{shown}"
     );
     drop(serve);

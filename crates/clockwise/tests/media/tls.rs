@@ -280,7 +280,7 @@ fn a_camera_is_believed_by_its_certificate() {
         (
             "rtsp://h/",
             &["--ca", &right],
-            &["has none to show", "rtsps://"],
+            &["does not use TLS", "rtsps://"],
         ),
     ] {
         let failed = add("x", url, more);

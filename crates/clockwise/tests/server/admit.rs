@@ -138,7 +138,7 @@ fn fault_of_a_file_is_reported_with_its_line() {
         (
             "[[task]]\nservice_us = 4\nservice_ms = 4\nperiod_us = 9\n",
             ":3:14",
-            "two of service time",
+            "two values for the service time",
         ),
         (
             "[[task]]\nservice_us = 0\nperiod_us = 9\n",
@@ -203,7 +203,7 @@ fn a_file_that_cannot_be_read_is_wrong_input() {
     let file = tempfile::NamedTempFile::new().expect("a file for the test");
     std::fs::write(file.path(), [0xff, 0xfe, 0]).expect("it can be written");
     let binary = outcome(clockwise().arg("admit").arg(file.path()));
-    binary.fails(2, &["not a text file"]);
+    binary.fails(2, &["not a UTF-8 text file"]);
 }
 
 #[test]

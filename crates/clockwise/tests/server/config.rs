@@ -55,7 +55,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[memory]\ntotal = 64\n{disk}"),
             ":2:9",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!("[scheduler]\npolicy = \"fifo\"\n{disk}"),
@@ -70,7 +70,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[scheduler]\nfloor_slice = \"5ms\"\n{disk}"),
             ":1:1",
-            &["by halves"],
+            &["given incompletely"],
         ),
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\n{disk}"),
@@ -80,12 +80,12 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"3s\"\nperiod = \"2s\"\n{disk}"),
             ":2:10",
-            &["3.00 s in each 2.00 s", "shorter than the `period`"],
+            &["3.00 s in each 2.00 s", "not longer than the `period`"],
         ),
         (
             format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = 20\nperiod = \"2s\"\n{disk}"),
             ":3:9",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!(
@@ -93,7 +93,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
                 "[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\nperiod = \"2s\"\n"
             ),
             ":6:10",
-            &["`v` has a reservation already", "share"],
+            &["`v` has two reservations", "share"],
         ),
         (
             format!(
@@ -115,12 +115,12 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[http]\nlisten = \"0\"\nallow_origin = [\"portal.example\"]\n{disk}"),
             ":3:16",
-            &["`portal.example` is no origin", "http://portal.example"],
+            &["`portal.example` is not an origin", "http://portal.example"],
         ),
         (
             format!("[http]\nallow_origin = [\"*\"]\n{disk}"),
             ":2:16",
-            &["not served", "`listen`"],
+            &["no effect", "`listen`"],
         ),
         (
             format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
@@ -142,12 +142,12 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[[rtsp.permit]]\nuser = \"a\"\nmay = []\n{disk}"),
             ":2:8",
-            &["nobody is asked", "`users`"],
+            &["no `users` file", "set `users`"],
         ),
         (
             format!("[rtsp]\nkey = \"k\"\ntls_listen = \"0\"\n{disk}"),
             ":3:14",
-            &["by halves", "`certificate`"],
+            &["configured incompletely", "`certificate`"],
         ),
         (
             format!("[rtsp]\nrate = \"0MB/s\"\n{disk}"),
@@ -157,7 +157,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[patience]\nstalled_after = 2\n{disk}"),
             ":2:17",
-            &["a text with a unit"],
+            &["a string with a unit"],
         ),
         (
             format!("[patience]\nstalled_after = \"1ms\"\n{disk}"),
@@ -167,7 +167,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[patience]\ngive_up_after = \"2s\"\n{disk}"),
             ":1:1",
-            &["given up after 2.00 s", "longer than `stalled_after`"],
+            &["`give_up_after` is 2.00 s", "longer than `stalled_after`"],
         ),
         (
             format!("[patience]\nforever = true\n{disk}"),
@@ -177,7 +177,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             "[server]\napi = \"a\"\n".to_owned(),
             ":1:1",
-            &["no disks are named", "[[disk]]"],
+            &["has no disks", "[[disk]]"],
         ),
         (
             "[[disk]]\npath = \"d\"\n".to_owned(),
@@ -207,7 +207,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("{disk}outstanding = 0\n"),
             ":4:15",
-            &["must be 1 to"],
+            &["must be from 1 to"],
         ),
         (
             format!("{disk}outstanding = 2\n"),
@@ -281,19 +281,19 @@ fn a_disk_that_is_not_there_or_no_disk_is_named() {
     let site = Site::new(1);
     site.run(&["serve"]).fails(
         2,
-        &["disk-0", "not there", "pool create", "clockwise.toml:"],
+        &["disk-0", "does not exist", "pool create", "clockwise.toml:"],
     );
     let block = "[[disk]]\npath = \"/dev/no-such-disk\"\nkind = \"block\"\n";
-    serve(&site, block).fails(2, &["/dev/no-such-disk", "not there", "lsblk"]);
+    serve(&site, block).fails(2, &["/dev/no-such-disk", "does not exist", "lsblk"]);
     rustix::fs::mkfifoat(rustix::fs::CWD, site.path("pipe"), rustix::fs::Mode::RWXU)
         .expect("a pipe");
     for (path, kind, words) in [
-        (".", "file", ["it is a folder, not a file", "name a file"]),
-        ("pipe", "file", ["it is a pipe, not a file", "name a file"]),
+        (".", "file", ["it is a folder, not a file", "give a file"]),
+        ("pipe", "file", ["it is a pipe, not a file", "give a file"]),
         (
             "/dev/null",
             "file",
-            ["it is a character device, not a file", "name a file"],
+            ["it is a character device, not a file", "give a file"],
         ),
         (
             ".",
@@ -326,7 +326,7 @@ fn sockets_that_cannot_be_are_shown_where_they_are_named() {
         ),
         (
             format!("[server]\ndata = \"{long}\"\n"),
-            ["the most is 107", ":2:8"],
+            ["the maximum is 107", ":2:8"],
         ),
         (
             format!("[nbd]\nunix = \"{long}\"\n"),
@@ -334,15 +334,15 @@ fn sockets_that_cannot_be_are_shown_where_they_are_named() {
         ),
         (
             "[server]\napi = \"a\"\n[nbd]\nunix = \"./a\"\n".to_owned(),
-            ["control API and of the block export", ":4:8"],
+            ["control API and the block export", ":4:8"],
         ),
         (
             "[server]\napi = \"a\"\n[nbd]\nunix = \"data.sock\"\n".to_owned(),
-            ["streams' data and of the block export", ":4:8"],
+            ["streams' data and the block export", ":4:8"],
         ),
         (
             "[server]\napi = \"a\"\ndata = \"a\"\n".to_owned(),
-            ["control API and of the streams' data", ":3:8"],
+            ["control API and the streams' data", ":3:8"],
         ),
     ] {
         serve(&site, &(text + disk)).fails(2, &words);
@@ -360,7 +360,7 @@ fn sockets_that_cannot_be_are_shown_where_they_are_named() {
     site.run(&["volume", "list"]).done();
     assert_eq!(server.terminate().0, Some(0));
     serve(&site, &with("api.sock", "file/nbd.sock"))
-        .fails(1, &["cannot make the folder", "file", "another place"]);
+        .fails(1, &["cannot create the folder", "file", "another path"]);
 }
 
 #[test]
@@ -415,7 +415,8 @@ fn the_example_is_a_configuration() {
     let example = outcome(clockwise().args(["serve", "--print-example"]));
     let site = Site::new(1);
     // Its disks are not there, which is found only after all of it was read.
-    serve(&site, &example.done().out).fails(2, &["/dev/disk/by-id/ata-EXAMPLE-1", "not there"]);
+    serve(&site, &example.done().out)
+        .fails(2, &["/dev/disk/by-id/ata-EXAMPLE-1", "does not exist"]);
 }
 
 /// The sections of a configuration, and how the head of each is written.
@@ -494,8 +495,8 @@ fn sizes_and_rates_on_the_command_line_must_make_sense() {
     let volume = |size: &str| site.run(&["volume", "create", "v", &format!("--size={size}")]);
     volume("0").fails(2, &["zero"]);
     volume("-1GiB").fails(2, &["negative"]);
-    volume("64K").fails(2, &["not a unit", "KiB"]);
-    volume("99999999999999EiB").fails(2, &["not a unit"]);
+    volume("64K").fails(2, &["not a valid unit", "KiB"]);
+    volume("99999999999999EiB").fails(2, &["not a valid unit"]);
     volume("99999999999999PiB").fails(2, &["too large"]);
     volume("").fails(2, &["empty"]);
     let rate = |rate: &str| {

@@ -51,7 +51,7 @@ fn a_second_server_takes_nothing_from_the_first() {
     site.configure(&["disk-1".to_owned()]);
     site.run(&["pool", "create"]).done();
     let second: Outcome = site.run(&["serve"]);
-    second.fails(1, &["another server listens", "api.sock"]);
+    second.fails(1, &["another server is listening", "api.sock"]);
     assert_eq!(
         site.json(&["pool", "show"])["disks"]
             .as_array()

@@ -547,8 +547,7 @@ fn existing_data_is_named_and_spared_unless_forced() {
     let shrink = |size: &str, more: &[&str]| {
         site.run(&[&["volume", "shrink", "v", "--size", size][..], more].concat())
     };
-    let words =
-        "(ext2, ext3 or ext4), which may reach past the new size: shrinking it may destroy that";
+    let words = "(ext2, ext3 or ext4), which may reach past the new size: shrinking the volume may destroy that";
     shrink("2MiB", &[]).fails(1, &[words, "--force", "made smaller before"]);
     let patch = |body: Value| call(&site, "PATCH", "/v1/volumes/v", &body.to_string());
     for direction in [Value::Null, json!("shrink")] {
@@ -614,15 +613,15 @@ fn a_socket_that_cannot_be_is_told_with_what_to_do() {
     for (unix, words) in [
         (
             "x".repeat(120),
-            ["too many for the socket", "the most is 107"],
+            ["too long for the socket", "the maximum is 107"],
         ),
         (
             "api.sock".to_owned(),
-            ["api.sock", "control API and of the block export"],
+            ["api.sock", "control API and the block export"],
         ),
         (
             "data.sock".to_owned(),
-            ["data.sock", "streams' data and of the block export"],
+            ["data.sock", "streams' data and the block export"],
         ),
         ("disk-0".to_owned(), ["disk-0", "not a socket"]),
     ] {

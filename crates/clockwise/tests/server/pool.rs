@@ -103,7 +103,7 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     let site = Site::new(1);
     site.configure(&["disk-0".to_owned(), "nowhere/disk-1".to_owned()]);
     site.run(&["pool", "create"])
-        .fails(2, &["nowhere/disk-1", "cannot make it"]);
+        .fails(2, &["nowhere/disk-1", "cannot create it"]);
     assert!(!site.path("disk-0").exists());
     // Existing contents stay.
     std::fs::write(site.path("disk-0"), "mine").expect("a file");
@@ -138,7 +138,7 @@ fn a_missing_disk_is_named_and_comes_back_with_everything() {
     let site = pool(2);
     std::fs::rename(site.path("disk-1"), site.path("elsewhere"))
         .expect("the disk can be taken out");
-    site.run(&["serve"]).fails(2, &["disk-1", "not there"]);
+    site.run(&["serve"]).fails(2, &["disk-1", "does not exist"]);
     // A configuration that does not name it at all.
     site.configure(&["disk-0".to_owned()]);
     site.run(&["serve"]).fails(1, &["incomplete"]);
@@ -383,10 +383,10 @@ fn creation_only_setting_is_refused_later_with_advice() {
     let text = text.replace("size = \"64MiB\"", "size = \"128MiB\"");
     std::fs::write(site.config(), text).expect("the configuration can be written");
     let told = [
-        "`extent` is 4 MiB in the configuration and does not count, as the pool was made with 1 MiB",
-        "`size` is 128 MiB in the configuration and does not count, as the file was made with 64 MiB",
-        "correct the configuration, or make the pool anew",
-        "take `size` out of the configuration; or take the file away and run `clockwise pool create --force`",
+        "`extent` is 4 MiB in the configuration and has no effect: the pool was created with 1 MiB",
+        "`size` is 128 MiB in the configuration and has no effect: the file was created with 64 MiB",
+        "correct the configuration, or create the pool again",
+        "remove `size` from the configuration; or remove the file and run `clockwise pool create --force`",
     ];
     let server = site.serve();
     let status = site.run(&["status"]).done().out;
@@ -399,13 +399,13 @@ fn creation_only_setting_is_refused_later_with_advice() {
         }
     }
     // A file that is there has the size that it has.
-    let words = ["disk-0", "it is there with 64 MiB, and `size` says 128 MiB"];
+    let words = ["disk-0", "the file has 64 MiB, but `size` is 128 MiB"];
     site.run(&["pool", "create", "--force"]).fails(2, &words);
     std::fs::remove_file(site.path("disk-0")).expect("it is there");
     site.run(&["pool", "create"]).done();
     let server = site.serve();
     assert_eq!(site.json(&["pool", "show"])["extent_bytes"], 4 << 20);
     let status = site.run(&["status"]).done().out;
-    assert!(!status.contains("does not count"), "{status}");
+    assert!(!status.contains("has no effect"), "{status}");
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -106,7 +106,7 @@ fn a_socket_for_something_else_is_no_control_socket() {
         let path = site.path(socket).display().to_string();
         is_told(2, run, &["status", "--socket", &path]);
         let said = site.run(&["status", "--socket", &path]);
-        said.fails(2, &[socket, "is no control socket", "`api` socket"]);
+        said.fails(2, &[socket, "is not a control socket", "`api` socket"]);
     }
     assert_eq!(server.terminate().0, Some(0));
 }

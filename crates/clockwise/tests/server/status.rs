@@ -241,7 +241,7 @@ fn requests_are_told_by_whether_somebody_waits() {
         "the write is what it was, the flush is not: {flushed:?}"
     );
     let text = site.run(&["disk", "show", "0"]).done().out;
-    assert!(text.contains("that somebody waited for"), "{text}");
+    assert!(text.contains("synchronous"), "{text}");
     assert_eq!(server.terminate().0, Some(0));
 }
 

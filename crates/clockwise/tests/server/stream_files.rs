@@ -189,7 +189,7 @@ fn recorder_reports_durable_bytes_when_the_server_is_gone() {
     let words = [
         "recording ended early: ",
         " block",
-        " had been recorded when it last answered",
+        " had been recorded at its last answer",
     ];
     outcome.fails(1, &words);
 }

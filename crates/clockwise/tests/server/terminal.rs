@@ -52,12 +52,12 @@ fn long_command_shows_progress() {
         // The progress line is gone when the result is there.
         assert!(text.contains("\u{1b}["), "{text:?}");
     };
-    at_work(&["pool", "create"], &["making the pool"]);
-    at_work(&["pool", "check"], &["examining the pool", "sound"]);
+    at_work(&["pool", "create"], &["creating the pool"]);
+    at_work(&["pool", "check"], &["checking the pool", "sound"]);
     let server = site.serve();
     at_work(
         &["volume", "create", "v", "--size", "8MiB"],
-        &["making the volume"],
+        &["creating the volume"],
     );
     at_work(
         &["volume", "grow", "v", "--size", "16MiB"],
@@ -307,7 +307,7 @@ fn forbidden_socket_is_reported() {
                 .current_dir("/"),
         )
     };
-    as_nobody().fails(1, &["you may not connect", "api.sock", "permissions"]);
+    as_nobody().fails(1, &["no permission to connect", "api.sock", "permissions"]);
     may(&site.path("api.sock"), 0o666);
     as_nobody().done();
     assert_eq!(server.terminate().0, Some(0));

@@ -68,8 +68,7 @@ fn check_served(site: &Site, stderr: File, lost_min: u64) {
         assert_eq!(status, 200, "{said}");
         let warnings = said["warnings"].as_array().expect("warnings").iter();
         let mut said = warnings.filter_map(|warning| warning["what"].as_str());
-        let of_log =
-            said.find_map(|what| what.strip_prefix("lines of the log that could not be written: "));
+        let of_log = said.find_map(|what| what.strip_prefix("log lines lost: "));
         of_log.map_or(0, |count| count.parse().expect("a number"))
     };
     until("what is lost is counted", || lost() >= lost_min);
@@ -155,7 +154,7 @@ fn a_panic_ends_the_server_in_order_unless_it_is_survived() {
     let mut tell = server.stdin.take().expect("it is piped");
     tell.write_all(b"s").expect("it listens");
     until("a survived panic is told", || {
-        warnings().contains("ended in a panic: 1")
+        warnings().contains("ended by a panic: 1")
     });
     assert!(wire.read_range(0, 1 << 20) == data);
     // Acknowledged data is there afterwards, although no flush was asked for.
@@ -166,9 +165,9 @@ fn a_panic_ends_the_server_in_order_unless_it_is_survived() {
     assert_eq!(ended.status.code(), Some(1), "{log}");
     for words in [
         "thread \"victim\" panicked at",
-        "a survived panic; what it worked on ends, the server goes on",
-        "a fatal panic; the server ends",
-        "what was acknowledged is durable",
+        "a survived panic; the call, connection or camera that it served ends, the server continues",
+        "a fatal panic; the server is ending",
+        "all acknowledged writes are durable",
         "please report it with the log",
     ] {
         assert!(log.contains(words), "no {words:?} in {log}");

@@ -1,63 +1,65 @@
-//! Whether a recording is as it was recorded: every block is read, and what is said in one place compared with another.
+//! Checks a recording for damage: reads every block, and compares the blocks with the index.
 
 use engine::volume_io::Client;
+use serde::{Deserialize, Serialize};
 
 use crate::archive::block::{Block, Kind};
 use crate::archive::index::{self, Index};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::sdp::Description;
 
-/// So many of what is damaged are named.
-const NAMED_MAX: usize = 100;
+/// The most damaged blocks that are listed.
+const LISTED_MAX: usize = 100;
 
-/// What was found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+/// The counters of a check.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RecordingCheckReport)]
+pub struct CheckReport {
     /// Blocks that were read.
     pub blocks: u64,
     /// Blocks that are damaged.
     pub damaged: u64,
-    /// The first of them, by their places in the recording, from 0.
+    /// The first 100 of them, by their places in the recording, from 0.
     pub damaged_at: Vec<u64>,
-    /// Packets that are not what their block says.
+    /// Packets that contradict their block's header.
     pub impossible: u64,
     /// RTP packets.
     pub packets: u64,
-    /// Bytes of all packets' bodies.
+    /// Bytes of all packets, without the fixed RTP headers.
     pub bytes: u64,
-    /// RTP packets that never came, or could not be recorded.
+    /// RTP packets that were lost before they were recorded.
     pub lost: u64,
-    /// Sections of the index that are there.
+    /// Sections of the index that exist.
     pub sections: u64,
-    /// Sections that should be there and are not.
+    /// Sections that are missing, as after a crash. They are rebuilt from their blocks when needed.
     pub sections_missing: u64,
-    /// Sections that say something else than the blocks that they are about.
+    /// Sections that contradict the blocks that they describe.
     pub sections_wrong: u64,
 }
 
-impl Report {
-    /// Whether all is there that was recorded, and findable.
+impl CheckReport {
+    /// True if all blocks are undamaged and the index is right.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damaged == 0 && self.impossible == 0 && self.sections_wrong == 0
     }
 }
 
-/// Reads a recording.
+/// Checks a recording. Returns `None` when `goes_on` returns false.
 ///
 /// # Errors
-/// When it cannot be read, or has been deleted or overwritten meanwhile.
+/// When the recording cannot be read, or was deleted or overwritten meanwhile.
 pub fn check(
     archive: &Archive,
     client: &Client,
     recording: &Recording,
     mut goes_on: impl FnMut() -> bool,
-) -> Result<Option<Report>, ArchiveError> {
-    let mut report = Report::default();
-    // Frames that can be decoded alone as the blocks say, of those that the section will be about.
-    let mut begun: Vec<(u64, usize, u8)> = Vec::new();
-    // What is before this has gone.
-    let mut there = recording.first;
+) -> Result<Option<CheckReport>, ArchiveError> {
+    let mut report = CheckReport::default();
+    // The places where frames begin in the blocks of the present index section: serial number, packet, track.
+    let mut frame_starts: Vec<(u64, usize, u8)> = Vec::new();
+    // The first block that has not been overwritten.
+    let mut first_present = recording.first;
     for serial in recording.first..recording.end {
         if !goes_on() {
             return Ok(None);
@@ -70,7 +72,7 @@ pub fn check(
             of.recording == recording.number && Description::parse(block.text()).is_ok()
         });
         let Some(block) = block else {
-            // It may have gone since it was asked for, or its beginning may.
+            // The recording, or its beginning, may have been deleted or overwritten since.
             let now = archive.recording(Some(recording.number));
             let now = now.ok_or_else(|| ArchiveError::NoSuch {
                 volume: archive.volume().name().to_owned(),
@@ -78,53 +80,67 @@ pub fn check(
             })?;
             if serial < now.first || archive.is_overwritten(serial) {
                 report.blocks -= 1;
-                there = serial + 1;
+                first_present = serial + 1;
                 continue;
             }
             report.damaged += 1;
-            if report.damaged_at.len() < NAMED_MAX {
+            if report.damaged_at.len() < LISTED_MAX {
                 report.damaged_at.push(serial - recording.first);
             }
             continue;
         };
-        for number in 0..block.len() {
-            let Some((entry, body)) = block.packet(number) else {
-                report.impossible += 1;
-                continue;
-            };
-            report.bytes += body.len() as u64;
-            if entry.kind == Kind::Rtp {
-                report.packets += 1;
-                report.lost += u64::from(entry.lost);
-                if entry.begins_frame {
-                    begun.push((serial, number, entry.track));
-                }
-            }
-        }
+        count_packets(&block, &mut report, |number, track| {
+            frame_starts.push((serial, number, track));
+        });
         let is_last = serial + 1 == recording.end && block.trailer.is_last;
         if index::ends_group(serial) || is_last {
             match block.index() {
                 [] => report.sections_missing += 1,
                 section => {
                     report.sections += 1;
-                    let is_right =
-                        Index::parse(section).is_ok_and(|of| is_right(&of, there, serial, &begun));
+                    let index = Index::parse(section);
+                    let is_right = index
+                        .is_ok_and(|of| matches_blocks(&of, first_present, serial, &frame_starts));
                     report.sections_wrong += u64::from(!is_right && report.damaged == 0);
                 }
             }
-            begun.clear();
+            frame_starts.clear();
         }
     }
     Ok(Some(report))
 }
 
-/// Whether a section is about the blocks up to its own, and its keys are where frames begin, of what is there.
-fn is_right(index: &Index, there: u64, serial: u64, begun: &[(u64, usize, u8)]) -> bool {
-    let is_there = |serial: u64| serial >= there;
+/// Counts the packets of a block. `begins` gets the packet and the track of each frame that begins in it.
+fn count_packets(block: &Block<'_>, report: &mut CheckReport, mut begins: impl FnMut(usize, u8)) {
+    for number in 0..block.len() {
+        let Some((entry, body)) = block.packet(number) else {
+            report.impossible += 1;
+            continue;
+        };
+        report.bytes += body.len() as u64;
+        if entry.kind == Kind::Rtp {
+            report.packets += 1;
+            report.lost += u64::from(entry.lost);
+            if entry.begins_frame {
+                begins(number, entry.track);
+            }
+        }
+    }
+}
+
+/// True if a section describes the blocks up to its own, and each of its keys that was not overwritten is
+/// where a frame begins.
+fn matches_blocks(
+    index: &Index,
+    first_present: u64,
+    serial: u64,
+    frame_starts: &[(u64, usize, u8)],
+) -> bool {
+    let is_present = |serial: u64| serial >= first_present;
     index.end() == serial + 1
         && index
             .keys
             .iter()
-            .filter(|key| is_there(key.serial))
-            .all(|key| begun.contains(&(key.serial, key.packet as usize, index.track)))
+            .filter(|key| is_present(key.serial))
+            .all(|key| frame_starts.contains(&(key.serial, key.packet as usize, index.track)))
 }

@@ -1,4 +1,4 @@
-//! What `clockwise recording index` says.
+//! The text of `clockwise recording index`.
 
 use sched::units::{Bytes, Nanos};
 
@@ -10,7 +10,7 @@ fn at(ns: u64) -> String {
     Span(Nanos(ns)).to_string()
 }
 
-/// The groups of all of it, or the blocks and key frames of a time, or its frames.
+/// The groups of the whole recording, or the blocks and key frames of a time range, or its frames.
 pub(super) fn text(of: &RecordingIndex) -> String {
     let (Some(blocks), Some(keys)) = (&of.blocks, &of.keys) else {
         let row = |group: &IndexGroup| {
@@ -25,13 +25,13 @@ pub(super) fn text(of: &RecordingIndex) -> String {
     };
     if blocks.is_empty() && of.groups_missing == 0 {
         return format!(
-            "nothing was recorded then: what there is begins at {} and ends at {}\n",
+            "nothing was recorded in that time range: the recording begins at {} and ends at {}\n",
             at(of.begins_ns),
             at(of.ends_ns)
         );
     }
     if let Some(frames) = &of.frames {
-        return frames_of(of, frames);
+        return frames_text(of, frames);
     }
     let row = |block: &IndexBlock| {
         [
@@ -61,19 +61,19 @@ pub(super) fn text(of: &RecordingIndex) -> String {
     out.push_str(&table(head, &[0, 1, 2, 3], keys.iter().map(row)));
     out.push('\n');
     if of.keys_left_out {
-        out.push_str("key frames were left out between these, for want of room\n");
+        out.push_str("some key frames between these are not listed, because the index had no room for them\n");
     }
     if of.groups_missing > 0 {
         out.push_str(&format!(
-            "of {} groups of blocks some are damaged, or being recorded\n",
+            "{} groups of blocks are not listed: they are damaged or still being recorded\n",
             of.groups_missing
         ));
     }
     out
 }
 
-/// Frames one by one.
-fn frames_of(of: &RecordingIndex, frames: &[IndexFrame]) -> String {
+/// The frames, a line each.
+fn frames_text(of: &RecordingIndex, frames: &[IndexFrame]) -> String {
     let row = |frame: &IndexFrame| {
         [
             frame.number.map_or("-".to_owned(), |of| of.to_string()),
@@ -94,7 +94,9 @@ fn frames_of(of: &RecordingIndex, frames: &[IndexFrame]) -> String {
     let mut out = table(head, &right, frames.iter().map(row)) + "\n";
     if of.blocks_missing > 0 {
         let missing = of.blocks_missing;
-        out.push_str(&format!("{missing} blocks of it are damaged or gone\n"));
+        out.push_str(&format!(
+            "the frames of {missing} blocks are not listed: the blocks are damaged or overwritten\n"
+        ));
     }
     out
 }

@@ -74,10 +74,11 @@ fn findings_text(view: &FindingsView) -> String {
         sets_with_misses,
         ..
     } = view;
-    let mut text =
-        format!("{scheduler}: late with {sets_with_misses} of {sets} sets (seed {seed})\n");
+    let mut text = format!(
+        "{scheduler}: missed deadlines in {sets_with_misses} of {sets} sets (seed {seed})\n"
+    );
     if let Some(first) = view.first_miss {
-        text += &format!("the first of them was set {first}\n");
+        text += &format!("the first such set was set {first}\n");
     }
     if let Some(smallest) = &view.smallest {
         let tasks: Vec<String> = smallest
@@ -92,9 +93,9 @@ fn findings_text(view: &FindingsView) -> String {
         );
     }
     match &view.case {
-        Some(case) => text += &format!("see it: clockwise sim replay {}\n", case.display()),
+        Some(case) => text += &format!("to see it: clockwise sim replay {}\n", case.display()),
         None if view.smallest.is_some() => {
-            text += "to see it, name a file for it with --case\n";
+            text += "to save it, give a file with --case\n";
         }
         None => {}
     }
@@ -178,10 +179,10 @@ fn read(path: &Path) -> Result<Case, Failure> {
             let span = inner.span().unwrap_or(0..0);
             failure
                 .at(Place::new(path, &text, span))
-                .help("docs/reference/case.md has the keys of a case")
+                .help("docs/reference/case.md describes the keys of a case")
         }
         CaseError::Invalid { .. } => Failure::bad_input(format!("{}: {error}", path.display()))
-            .help("docs/reference/case.md says what a case is"),
+            .help("docs/reference/case.md describes a case"),
     })
 }
 

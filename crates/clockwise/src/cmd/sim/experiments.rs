@@ -15,11 +15,11 @@ use super::{CelloArgs, RunArgs, threads};
 use crate::failure::{Failure, SourceFile, io_failure};
 use crate::print::{Output, table};
 
-/// Where the keys are described.
-const HELP: &str = "docs/reference/experiment.md has the keys of an experiment";
+/// Help for an error in an experiment file.
+const HELP: &str = "docs/reference/experiment.md describes the keys of an experiment";
 
 #[derive(Serialize, Debug)]
-struct View<'a> {
+struct ResultsView<'a> {
     hash: String,
     files: Vec<PathBuf>,
     traces: Vec<TraceView<'a>>,
@@ -47,16 +47,16 @@ struct RunView<'a> {
 pub(super) fn run(args: &RunArgs, output: &Output) -> Result<ExitCode, Failure> {
     let source = SourceFile::read(&args.experiment)?;
     let folder = args.experiment.parent().unwrap_or(Path::new(""));
-    let wrong = |error| failure(&source, error);
-    let experiment = Experiment::parse(&source.text, folder).map_err(wrong)?;
+    let failed = |error| failure(&source, error);
+    let experiment = Experiment::parse(&source.text, folder).map_err(failed)?;
     if !experiment.description().is_empty() {
         output.note(experiment.description());
     }
     for read in experiment.traces() {
-        output.note(&trace_text(read));
+        output.note(&trace_text(&TraceView::of(read)));
     }
     fs::create_dir_all(&args.out)
-        .map_err(|error| io_failure("make the folder", &args.out, &error))?;
+        .map_err(|error| io_failure("create the folder", &args.out, &error))?;
     let bar = output.progress(1, "runs");
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
@@ -68,9 +68,9 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> Result<ExitCode, Failure> 
         folder: Some(&runs),
         progress: &progress,
     };
-    let results = experiment.run(&sweep).map_err(wrong)?;
+    let results = experiment.run(&sweep).map_err(failed)?;
     bar.finish_and_clear();
-    let view = View {
+    let view = ResultsView {
         hash: format!("{:016x}", results.hash()),
         files: write(&args.out, &results)?,
         traces: experiment.traces().iter().map(TraceView::of).collect(),
@@ -110,27 +110,29 @@ fn failure(source: &SourceFile<'_>, error: ExperimentError) -> Failure {
     match &error {
         ExperimentError::Parse(inner) => {
             let span = inner.span().unwrap_or(0..0);
-            source.wrong(span, inner.message().to_owned()).help(HELP)
+            source
+                .bad_input(span, inner.message().to_owned())
+                .help(HELP)
         }
         ExperimentError::Invalid { .. } => {
             Failure::bad_input(format!("{}: {error}", source.path.display())).help(HELP)
         }
         ExperimentError::Read { .. } => Failure::bad_input(error.to_string())
-            .help("files are looked for from the folder of the experiment on"),
+            .help("paths are relative to the folder of the experiment"),
         ExperimentError::Trace { .. } => Failure::bad_input(error.to_string()).help(
-            "docs/reference/traces.md says what is read; `lenient = true` leaves out what is wrong",
+            "docs/reference/traces.md describes the formats; `lenient = true` skips invalid lines",
         ),
         ExperimentError::Refused { .. } => {
             Failure::bad_input(format!("{}: {error}", source.path.display()))
-                .help("`loads = \"until-full\"` ends with the last that there is room for")
+                .help("`loads = \"until-full\"` stops at the largest load that is admitted")
         }
         ExperimentError::Keep(_) => Failure::failed(error.to_string()).help(
-            "see that the folder can be written, and say it again: runs that are done are kept",
+            "check that the folder is writable, and repeat the command: finished runs are kept",
         ),
     }
 }
 
-/// Writes all tables.
+/// Writes all tables, and returns their files.
 fn write(folder: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
     let json = serde_json::to_string_pretty(results)
         .map_err(|error| Failure::bug(format!("results cannot be written as JSON: {error}")))?;
@@ -155,21 +157,13 @@ fn write(folder: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
 
 impl<'a> TraceView<'a> {
     fn of(read: &'a TraceRead) -> Self {
-        let TraceRead {
-            file,
-            format,
-            requests,
-            left_out,
-            other,
-            skipped,
-        } = read;
         Self {
-            file,
-            format,
-            requests: *requests,
-            left_out: *left_out,
-            other: *other,
-            skipped: *skipped,
+            file: &read.file,
+            format: read.format,
+            requests: read.requests,
+            left_out: read.left_out,
+            other: read.other,
+            skipped: read.skipped,
         }
     }
 }
@@ -185,21 +179,21 @@ impl<'a> RunView<'a> {
     }
 }
 
-fn trace_text(read: &TraceRead) -> String {
-    let TraceRead {
+fn trace_text(trace: &TraceView<'_>) -> String {
+    let TraceView {
         file,
         format,
         requests,
         left_out,
         other,
         skipped,
-    } = read;
+    } = trace;
     format!(
-        "{file} ({format}): {requests} requests; not asked for {left_out}, no transfers {other}, wrong {skipped}"
+        "{file} ({format}): {requests} requests; {left_out} not selected, {other} not transfers, {skipped} invalid"
     )
 }
 
-fn text(view: &View<'_>) -> String {
+fn text(view: &ResultsView<'_>) -> String {
     let rows = view.runs.iter().map(|run| {
         let of = run.measured;
         [

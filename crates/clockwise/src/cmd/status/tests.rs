@@ -3,9 +3,9 @@ use crate::wire::view::{
     ByClassView, CompletedView, DiskView, LatencyView, MetadataView, StreamView,
 };
 
-/// Every column, each with a number of its own.
+/// Each column gets a distinct number.
 #[test]
-fn what_is_promised_and_what_happened_has_a_column_each() {
+fn each_promise_and_measurement_has_a_column() {
     let disk = DiskView {
         name: "/dev/sda".to_owned(),
         utilization_promised: 0.8,
@@ -61,7 +61,7 @@ fn what_is_promised_and_what_happened_has_a_column_each() {
 }
 
 #[test]
-fn misses_with_the_hosts_lateness_stand_in_brackets_where_they_are_more() {
+fn misses_including_host_lateness_follow_in_brackets_if_more() {
     let disk = |misses, misses_gross| DiskView {
         misses,
         misses_gross,
@@ -72,26 +72,26 @@ fn misses_with_the_hosts_lateness_stand_in_brackets_where_they_are_more() {
         misses_gross,
         ..StreamView::default()
     };
-    let said = |disk, stream| {
+    let text_of = |disk, stream| {
         render(&StatusView {
             disks: vec![disk],
             streams: vec![stream],
             ..StatusView::default()
         })
     };
-    let in_words = "misses are net of the host's own lateness; with it in brackets\n";
-    let both = said(disk(0, 31), stream(2, 32));
+    let in_words = "misses are net of the host's own lateness; numbers in brackets include it\n";
+    let both = text_of(disk(0, 31), stream(2, 32));
     for part in [" 0 (31) ", " 2 (32) ", in_words] {
         assert!(both.contains(part), "{part:?} in\n{both}");
     }
-    assert!(said(disk(4, 4), stream(2, 32)).contains(in_words));
-    let neither = said(disk(4, 4), stream(2, 2));
+    assert!(text_of(disk(4, 4), stream(2, 32)).contains(in_words));
+    let neither = text_of(disk(4, 4), stream(2, 2));
     assert!(!neither.contains("(4)") && !neither.contains("(2)"));
     assert!(!neither.contains(in_words), "{neither}");
 }
 
 #[test]
-fn what_streams_that_have_ended_still_hold_is_said() {
+fn share_of_ended_streams_is_shown() {
     let disk = |leaving_ns| DiskView {
         name: "sda".to_owned(),
         utilization_leaving: 0.125,
@@ -104,13 +104,12 @@ fn what_streams_that_have_ended_still_hold_is_said() {
     };
     let text = render(&status);
     let of_ended: Vec<&str> = text.lines().filter(|line| line.contains("ENDED")).collect();
-    let wanted =
-        "ENDED streams and exports still hold 12.5 % of sda, all of which is free in 2.50 s";
+    let wanted = "ENDED streams and exports still hold 12.5 % of sda; all of it is free in 2.50 s";
     assert_eq!(of_ended, [wanted], "{text}");
 }
 
 #[test]
-fn a_volume_that_takes_no_more_writes_is_named() {
+fn volume_that_takes_no_more_writes_is_named() {
     let status = serde_json::json!([{
         "name": "v\u{202e}", "size_bytes": 1, "written_bytes": 1, "extents": 1, "open_count": 0,
         "users": [], "poisoned": "disk sda: no answer", "extents_by_disk": [],
@@ -139,13 +138,13 @@ fn overruns_of_a_stream_are_shown() {
         words.nth_back(1).map(str::to_owned)
     };
     let head = text.lines().find(|line| line.starts_with("STREAM"));
-    let row = text.lines().find(|line| line.ends_with("well"));
+    let row = text.lines().find(|line| line.ends_with("ok"));
     assert_eq!(last_but_one(head).as_deref(), Some("OVERRUNS"));
     assert_eq!(last_but_one(row).as_deref(), Some("7"), "{text}");
 }
 
 #[test]
-fn who_waits_for_which_disk_is_said() {
+fn flush_that_waits_for_a_disk_is_shown() {
     let nothing = serde_json::json!([]);
     let latency = serde_json::to_value(LatencyView::default()).unwrap();
     let status = serde_json::json!({
@@ -168,7 +167,7 @@ fn who_waits_for_which_disk_is_said() {
 }
 
 #[test]
-fn frozen_metadata_and_failed_requests_are_said() {
+fn frozen_metadata_and_failed_requests_are_shown() {
     let status = |goes_on| StatusView {
         metadata: MetadataView {
             frozen: Some("disk sda: no room".to_owned()),
@@ -189,11 +188,11 @@ fn frozen_metadata_and_failed_requests_are_said() {
     };
     let text = render(&status(true));
     let wanted = [
-        "FROZEN metadata, for 3.20 s, until the disk takes it: disk sda: no room; no volume can be made, changed or \
-         deleted, and no flush of newly written chunks succeeds; all else goes on",
-        "ERRORS sda: reads that failed: 2, writes: 3; the last failure: write: No space left on device",
+        "FROZEN metadata, for 3.20 s, until the disk accepts it: disk sda: no room; no volume can be created, changed or \
+         deleted, and no flush of newly written chunks succeeds; everything else works",
+        "ERRORS sda: 2 reads and 3 writes failed; the last failure: write: No space left on device",
     ];
     let last: Vec<&str> = text.lines().rev().take(2).collect();
     assert_eq!([last[1], last[0]], wanted, "{text}");
-    assert!(render(&status(false)).contains("until the server is started again"));
+    assert!(render(&status(false)).contains("until the server is restarted"));
 }

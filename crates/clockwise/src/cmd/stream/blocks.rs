@@ -1,4 +1,4 @@
-//! How each block of a stream fared, as lines of CSV that are written while it runs.
+//! A report on each block of a stream, as lines of CSV that are written while the stream runs.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,32 +13,32 @@ use crate::wire::streams::BlockView;
 
 const HEAD: &str = "index,offset,bytes,submitted_ns,deadline_ns,completed_ns,late_ns,late_net_ns\n";
 
-/// Where the lines go, and up to which block they have gone.
+/// Writes the lines, and keeps track of the blocks.
 pub(super) struct BlockLog {
-    to: Target,
-    /// Whether the line of names is there.
+    target: Target,
+    /// True if the header line was written.
     has_head: bool,
-    /// The first block that is not there yet.
+    /// The next block to write.
     next: u64,
-    /// Blocks that are not there although later ones are.
+    /// Blocks without a line although later ones have one.
     lost: u64,
 }
 
 impl BlockLog {
-    /// A file, whose content stays until the log [begins](Self::begin), or standard error. What cannot be
-    /// written is refused at once.
+    /// Opens a file, whose content stays until [`begin`](Self::begin), or standard error. A file that cannot
+    /// be written is refused at once.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let bad_input = |failure| Failure {
             kind: FailureKind::BadInput,
             ..failure
         };
         let mut log = Self {
-            to: Target::open(path, io::stderr())?,
+            target: Target::open(path, io::stderr())?,
             has_head: false,
             next: 0,
             lost: 0,
         };
-        let has_content = log.to.has_content();
+        let has_content = log.target.has_content();
         if !has_content.map_err(|error| bad_input(log.failure(&error)))? {
             log.write_head().map_err(bad_input)?;
         }
@@ -47,12 +47,12 @@ impl BlockLog {
 
     /// The file, unless it is standard error.
     pub(super) fn file(&self) -> Option<&File> {
-        self.to.file()
+        self.target.file()
     }
 
-    /// Takes away what was in the file.
+    /// Empties the file and writes the header.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
-        self.to.begin()?;
+        self.target.begin()?;
         self.write_head()
     }
 
@@ -65,19 +65,19 @@ impl BlockLog {
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
-        self.to.failure("standard error", error)
+        self.target.failure("standard error", error)
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
-        let written = self.to.write_all(text.as_bytes());
+        let written = self.target.write_all(text.as_bytes());
         written.map_err(|error| self.failure(&error))
     }
 
-    /// Fetches and writes what is done and not there yet.
+    /// Fetches and writes the blocks that have been completed since the last call.
     pub(super) async fn fetch(&mut self, client: &ApiClient, path: &str) -> Result<(), Failure> {
         loop {
-            let ask = format!("{path}/blocks?from={}", self.next);
-            let blocks: Vec<BlockView> = client.get(&ask).await?;
+            let query = format!("{path}/blocks?from={}", self.next);
+            let blocks: Vec<BlockView> = client.get(&query).await?;
             if blocks.is_empty() {
                 return Ok(());
             }
@@ -107,12 +107,12 @@ impl BlockLog {
         self.write(&text)
     }
 
-    /// What is to be said of blocks that are not there.
+    /// A remark about blocks without a line, if there are any.
     pub(super) fn note(&self) -> Option<String> {
         (self.lost > 0).then(|| {
             format!(
-                "{} has no lines for {}: they failed, or the server had forgotten them when they were asked for",
-                self.to.path().display(),
+                "{} has no lines for {}: the blocks failed, or the server had discarded their reports already",
+                self.target.path().display(),
                 counted(self.lost, "block")
             )
         })
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_not_there_are_counted_and_told_of() {
+    fn blocks_without_a_line_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blocks.csv");
         let mut log = BlockLog::open(&path).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_refused_before_anything_else() {
+    fn file_that_cannot_be_written_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let in_no_folder = folder.path().join("absent").join("blocks.csv");
         for path in [in_no_folder.as_path(), Path::new("/dev/full")] {

@@ -1,4 +1,5 @@
-//! This end of a byte stream: the file or pipe whose bytes are recorded, or that gets those played.
+//! The client's end of a byte stream: the file or pipe whose bytes are recorded, or that gets the played
+//! bytes.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,7 +11,16 @@ use super::target::Target;
 use crate::failure::{Failure, FailureKind, io_failure};
 use crate::wire::ask::StreamOp;
 
-/// Bytes to record.
+/// The extent to which the source's bytes were moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moved {
+    /// All up to its end or to the limit of the stream.
+    All,
+    /// A part: the server ended the stream before the source's end.
+    Part,
+}
+
+/// The source of the bytes to record.
 pub(super) enum Source {
     Stdin,
     File {
@@ -21,14 +31,15 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// A file, or standard input; what cannot be read, or not again, is refused at once.
+    /// Opens a file, or standard input. A source that cannot be read, or not repeatedly if `repeat` is set,
+    /// is refused at once.
     pub(super) fn open(path: &Path, repeat: bool) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if repeat {
-                return Err(Failure::bad_input(
-                    "standard input cannot be read again from its beginning",
-                )
-                .help("name a file with --from, or leave out --loop"));
+                return Err(
+                    Failure::bad_input("standard input cannot be read repeatedly")
+                        .help("give a file with --from, or omit --loop"),
+                );
             }
             return Ok(Self::Stdin);
         }
@@ -43,16 +54,16 @@ impl Source {
             return Err(Failure::bad_input(format!(
                 "{} is not a file that can be read{}",
                 path.display(),
-                if repeat { " again and again" } else { "" }
+                if repeat { " repeatedly" } else { "" }
             ))
-            .help("name a file with --from, or `-` for standard input without --loop"));
+            .help("give a file with --from, or `-` for standard input without --loop"));
         }
         if repeat && metadata.len() == 0 {
             return Err(Failure::bad_input(format!(
-                "{} is empty, and would be for ever",
+                "{} is empty, so --loop would never end",
                 path.display()
             ))
-            .help("name a file with something in it, or leave out --loop"));
+            .help("give a file that is not empty, or omit --loop"));
         }
         Ok(Self::File {
             file,
@@ -61,8 +72,17 @@ impl Source {
         })
     }
 
-    /// Sends it all, at most `limit` bytes; ends early when nobody takes any more. Whether it was all.
-    fn send(self, connection: &UnixStream, limit: Option<u64>) -> io::Result<bool> {
+    /// The result if the server ends the stream first. A repeated file has no end that could be missed.
+    fn if_cut_off(&self) -> Moved {
+        match self {
+            Self::File { repeat: true, .. } => Moved::All,
+            _ => Moved::Part,
+        }
+    }
+
+    /// Sends all bytes, at most `limit`. Ends early if the server takes no more.
+    fn send(self, connection: &UnixStream, limit: Option<u64>) -> io::Result<Moved> {
+        let cut_off = self.if_cut_off();
         let mut left = limit.unwrap_or(u64::MAX);
         let mut to = connection;
         let sent = match self {
@@ -79,7 +99,7 @@ impl Source {
                 }
             },
         };
-        // The server ends a stream whose range is full, or which was ended by somebody else.
+        // The server closes the connection of a stream whose range is full, or that was ended by a request.
         match sent {
             Err(error)
                 if matches!(
@@ -87,24 +107,25 @@ impl Source {
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
                 ) =>
             {
-                Ok(false)
+                Ok(cut_off)
             }
-            other => other.map(|_| true),
+            other => other.map(|_| Moved::All),
         }
     }
 }
 
-/// Where played bytes go.
+/// The sink of the played bytes.
 pub(super) struct Sink(Target);
 
 impl Sink {
-    /// A file, whose content stays until the peer [begins](Peer::begin), or standard output.
+    /// Opens a file, whose content stays until [`begin`](Peer::begin), or standard output.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         Target::open(path, io::stdout()).map(Self)
     }
 
-    /// Takes all that comes. A reader of standard output that has enough, as `head` does, ends it.
-    fn take(mut self, connection: &UnixStream) -> io::Result<()> {
+    /// Writes all received bytes. If the reader of standard output closes it, as `head` does, that is a
+    /// normal end.
+    fn write_all(mut self, connection: &UnixStream) -> io::Result<()> {
         let mut from = connection;
         let taken = io::copy(&mut from, &mut self.0).and_then(|_| self.0.flush());
         match taken {
@@ -114,19 +135,19 @@ impl Sink {
     }
 }
 
-/// This end of the byte stream.
+/// The client's end of a byte stream.
 pub(super) enum Peer {
     Source(Source),
     Sink(Sink),
 }
 
 impl Peer {
-    /// Whether standard output is for its bytes.
+    /// True if standard output is used for its bytes.
     pub(super) fn is_to_stdout(&self) -> bool {
         matches!(self, Self::Sink(Sink(target)) if target.is_standard())
     }
 
-    /// Which way its bytes go.
+    /// The direction of its bytes.
     pub(super) fn op(&self) -> StreamOp {
         match self {
             Self::Source(_) => StreamOp::Record,
@@ -134,7 +155,7 @@ impl Peer {
         }
     }
 
-    /// What it does with which file, for an error: `write out.ts`.
+    /// Its operation, for error messages: `write out.ts`.
     pub(super) fn doing(&self) -> String {
         match self {
             Self::Source(Source::Stdin) => "read standard input".to_owned(),
@@ -155,7 +176,7 @@ impl Peer {
         }
     }
 
-    /// Makes room for the bytes, now that it is certain that some will come.
+    /// Empties the file of a sink. Called when the stream is certain to start.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         match self {
             Self::Source(_) => Ok(()),
@@ -163,27 +184,25 @@ impl Peer {
         }
     }
 
-    /// Moves all bytes, and returns when the server has closed its side: whether that took all there were.
-    pub(super) fn run(self, connection: UnixStream, limit: Option<u64>) -> io::Result<bool> {
+    /// Moves all bytes, and returns when the server has closed its side.
+    pub(super) fn run(self, connection: UnixStream, limit: Option<u64>) -> io::Result<Moved> {
         match self {
             Self::Source(source) => {
-                // One that is repeated has no end that could be missed.
-                let is_endless = matches!(&source, Source::File { repeat: true, .. });
-                let sent = source
-                    .send(&connection, limit)
-                    .map(|is_all| is_all || is_endless);
-                // Already shut when the server went first.
+                let cut_off = source.if_cut_off();
+                let sent = source.send(&connection, limit);
+                // Fails if the server has closed the connection already.
                 let _ = connection.shutdown(Shutdown::Write);
-                // A server that ends a stream whose range is full leaves what came too late unread.
+                // The server resets the connection if it ends the stream with unread bytes, as for a full
+                // range.
                 match io::copy(&mut &connection, &mut io::sink()) {
                     Ok(_) => sent,
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                        sent.map(|_| is_endless)
+                        sent.map(|_| cut_off)
                     }
                     Err(error) => sent.and(Err(error)),
                 }
             }
-            Self::Sink(sink) => sink.take(&connection).map(|()| true),
+            Self::Sink(sink) => sink.write_all(&connection).map(|()| Moved::All),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of streams.
+//! Reports on streams as text.
 
 use ::volume::name::shown;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -19,7 +19,7 @@ fn state_text(state: &SessionState) -> String {
     }
 }
 
-/// What became of a stream.
+/// The report on a stream.
 pub(super) fn report_text(report: &SessionView) -> String {
     let span = |nanos| Span(Nanos(nanos)).to_string();
     let mut lines = vec![
@@ -68,20 +68,23 @@ pub(super) fn report_text(report: &SessionView) -> String {
             ),
         ),
         (
-            "  with the host's own",
+            "  with host lateness",
             format!(
                 "{}, the worst by {}",
                 counted(report.pace.misses_gross, "block"),
                 span(report.pace.late_max_ns)
             ),
         ),
-        ("early", counted(report.stream.early, "request")),
+        (
+            "served before release",
+            counted(report.stream.early, "request"),
+        ),
         ("overruns", counted(report.stream.overruns, "request")),
         ("response of blocks", latency(&report.response)),
         ("before the deadline", latency(&report.margin)),
         ("underruns", counted(report.pace.underruns, "time")),
         (
-            "waited for this end",
+            "waited for this client",
             counted(report.pace.waited_for_peer, "time"),
         ),
     ]);
@@ -123,7 +126,7 @@ mod tests {
     use crate::wire::view::{LatencyView, StreamView};
 
     #[test]
-    fn a_report_says_what_was_late_with_the_host_and_what_took_longer_than_predicted() {
+    fn report_shows_late_blocks_with_host_lateness_and_overruns() {
         let report = SessionView {
             id: 1,
             op: StreamOp::Play,
@@ -142,19 +145,19 @@ mod tests {
             margin: LatencyView::default(),
             response: LatencyView::default(),
         };
-        let said = report_text(&report);
+        let text = report_text(&report);
         let of = |name: &str| {
-            let line = said.lines().find(|line| line.trim().starts_with(name));
+            let line = text.lines().find(|line| line.trim().starts_with(name));
             let (_, value) = line.expect("a line").trim().split_once("  ").expect("two");
             value.trim().to_owned()
         };
         assert_eq!(of("late"), "1 block, the worst by 2.0 ms");
         assert_eq!(
-            of("with the host's own"),
+            of("with host lateness"),
             "5 blocks, the worst by 3.0 ms",
-            "{said}"
+            "{text}"
         );
         assert_eq!(of("overruns"), "7 requests");
-        assert!(sessions_text(&[report]).contains(" 1 (5) "), "{said}");
+        assert!(sessions_text(&[report]).contains(" 1 (5) "), "{text}");
     }
 }

@@ -11,9 +11,9 @@ use indicatif::ProgressBar;
 use sched::units::{Bytes, Nanos};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Common;
+use super::StreamOptions;
 use super::blocks::BlockLog;
-use super::peer::Peer;
+use super::peer::{Moved, Peer};
 use super::report::report_text;
 use super::target::is_one_file;
 use crate::client::ApiClient;
@@ -25,103 +25,104 @@ use crate::session::data;
 use crate::wire::ask::{ReserveStream, StreamOp};
 use crate::wire::streams::{Reserved, SessionState, SessionView};
 
-/// How often the report is asked for while a stream runs.
+/// The time between two requests for the report of a running stream.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What to do about a stream that broke.
-const EARLY_HELP: &str = "`clockwise status` shows whether a disk has failed, and the server's log says more; of a recording all but the last seconds is kept";
+/// Help for a stream that ended early.
+const EARLY_HELP: &str = "`clockwise status` shows if a disk has failed, and the server's log has details; a recording is kept except for its last seconds";
 
 /// Whole milliseconds, rounded up.
 fn in_ms(time: Nanos) -> u64 {
     time.get().div_ceil(1_000_000)
 }
 
-/// A whole session: reserve, move, report.
+/// Reserves a stream, moves its bytes, and prints its report.
 pub(super) fn session(
     client: &ApiClient,
-    common: &Common,
+    options: &StreamOptions,
     ask: ReserveStream,
     peer: Peer,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     let is_to_stdout = peer.is_to_stdout();
-    let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
+    let log = options.blocks.as_deref().map(BlockLog::open).transpose()?;
     if let (Some(log), Some((file, option))) = (log.as_ref().and_then(BlockLog::file), peer.file())
         && is_one_file(log, file)
     {
         return Err(
             Failure::bad_input(format!("{option} and --blocks name the same file")).help(
-                "name another file with --blocks: it would overwrite the bytes of the stream",
+                "give another file with --blocks: the reports would overwrite the bytes of the stream",
             ),
         );
     }
-    let (report, is_all) = block_on(run(client, &ask, peer, log, output))?;
+    let (report, moved) = block_on(run(client, &ask, peer, log, output))?;
     if is_to_stdout {
-        output.aside(&report, || report_text(&report))?;
+        output.result_on_stderr(&report, || report_text(&report))?;
     } else {
         output.result(&report, || report_text(&report))?;
     }
     conclude(&report)?;
-    // The end of its time ends a stream in the middle of its source as well, which was asked for.
-    if !is_all && report.state == SessionState::Done && ask.ends_in_ms.is_none() {
+    // A stream with --ends-in may end before its source, as the user asked.
+    if moved == Moved::Part && report.state == SessionState::Done && ask.ends_in_ms.is_none() {
         let recorded = Size(Bytes(report.pace.bytes));
         return Err(Failure::failed(format!(
-            "the range is full: {recorded} are recorded, and what the source had after them is not"
+            "the range is full: {recorded} were recorded, and the rest of the source was not"
         ))
-        .help("`--wrap` goes on at the beginning of the range, over what is there; `clockwise volume grow` makes room"));
+        .help("`--wrap` continues at the beginning of the range and overwrites it; `clockwise volume grow` makes room"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reservation that the command line asks for.
-pub(super) fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
-    let rate = common.rate.get();
+/// The reservation that the command line describes.
+pub(super) fn ask(options: &StreamOptions, op: StreamOp, wraps: bool) -> ReserveStream {
+    let rate = options.rate.get();
     ReserveStream {
-        name: common.name.clone(),
-        volume: common.volume.clone(),
+        name: options.name.clone(),
+        volume: options.volume.clone(),
         op,
         rate_bytes_per_second: rate,
-        block_bytes: common.block.map(Bytes::get),
-        offset_bytes: common.offset.map_or(0, Bytes::get),
-        length_bytes: common.length.map(Bytes::get),
-        limit_bytes: common.seconds.map(|seconds| rate.saturating_mul(seconds)),
+        block_bytes: options.block.map(Bytes::get),
+        offset_bytes: options.offset.map_or(0, Bytes::get),
+        length_bytes: options.length.map(Bytes::get),
+        limit_bytes: options.seconds.map(|seconds| rate.saturating_mul(seconds)),
         wraps,
-        starts_in_ms: common.starts_in.map(in_ms),
-        ends_in_ms: common.ends_in.map(in_ms),
+        starts_in_ms: options.starts_in.map(in_ms),
+        ends_in_ms: options.ends_in.map(in_ms),
         connect_within_ms: None,
         force: false,
     }
 }
 
-/// Reserves, and moves what there is to move; the report of it, and whether that was all.
+/// Reserves a stream and moves its bytes. Returns its report, and how much was moved.
 async fn run(
     client: &ApiClient,
     ask: &ReserveStream,
     mut peer: Peer,
     mut log: Option<BlockLog>,
     output: &Output,
-) -> Result<(SessionView, bool), Failure> {
+) -> Result<(SessionView, Moved), Failure> {
     client.opened().await?;
-    // From now on: one that comes while the server is asked is not lost.
+    // Ctrl-C during a request must not be lost.
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| host_failure("wait for Ctrl-C", &error))?;
     let reserved: Reserved = client.post("/v1/streams", ask).await?;
-    // By the token: should the server be another one meanwhile, no stream of that one is meant.
+    // The token is unique among all servers: if the server is restarted meanwhile, no other stream is named
+    // by accident.
     let path = format!("/v1/streams/{}", reserved.token);
     let (connection, handle) = match begin(&reserved, &mut peer, log.as_mut()) {
         Ok(begun) => begun,
         Err(failure) => {
-            // It would hold its share until nobody has come for it in time. A server that cannot be told
-            // gives it up by itself.
+            // Releases the reservation now instead of at its timeout. If the server cannot be reached, the
+            // timeout releases it.
             let _: Result<SessionView, _> = client.delete(&path).await;
             return Err(failure);
         }
     };
-    let (what, limit) = (what_is_done(ask.op), ask.limit_bytes);
+    let (what, limit) = (activity(ask.op), ask.limit_bytes);
     let bar = output.byte_progress(limit, what);
     let doing = peer.doing();
     let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
-    let mut company = Company {
+    let mut monitor = StreamMonitor {
         client,
         path: &path,
         log,
@@ -131,24 +132,24 @@ async fn run(
         output,
         is_silent: false,
     };
-    let moved = company
+    let moved = monitor
         .until_end(moving, &handle, &mut interrupts, ask.op, &bar)
         .await;
     bar.finish_and_clear();
     let report = tokio::select! {
-        report = company.last_report() => report,
-        _ = interrupts.recv() => Err(unheard()),
+        report = monitor.last_report() => report,
+        _ = interrupts.recv() => Err(report_not_awaited()),
     };
-    let report = report.map_err(|failure| company.lost(ask.op, failure))?;
-    let is_all = moved.map_err(|error| ended_early(what, &doing, &error))?;
-    company.log_failure.map_or(Ok(()), Err)?;
-    if let Some(note) = company.log.and_then(|log| log.note()) {
+    let report = report.map_err(|failure| monitor.lost(ask.op, failure))?;
+    let moved = moved.map_err(|error| ended_early(what, &doing, &error))?;
+    monitor.log_failure.map_or(Ok(()), Err)?;
+    if let Some(note) = monitor.log.and_then(|log| log.note()) {
         output.note(&note);
     }
-    Ok((report, is_all))
+    Ok((report, moved))
 }
 
-/// The data connection, twice: to move bytes on, and to end it by.
+/// Opens the data connection, and returns two handles: one to move bytes, one to shut it down.
 fn begin(
     reserved: &Reserved,
     peer: &mut Peer,
@@ -165,14 +166,15 @@ fn begin(
     Ok((connection, handle))
 }
 
-fn what_is_done(op: StreamOp) -> &'static str {
+fn activity(op: StreamOp) -> &'static str {
     match op {
         StreamOp::Record => "recording",
         StreamOp::Play => "playing",
     }
 }
 
-/// Why bytes moved no further: the server closed the connection, or this end failed `doing` something.
+/// The failure of a transfer that ended early: the server closed the connection, or `doing` failed at this
+/// end.
 fn ended_early(what: &str, doing: &str, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::ConnectionReset {
         let what = format!("{what} ended early: the server closed the connection");
@@ -185,33 +187,34 @@ fn ended_early(what: &str, doing: &str, error: &io::Error) -> Failure {
     }
 }
 
-/// The failure of a stream whose report is not waited for.
-fn unheard() -> Failure {
-    Failure::failed("Ctrl-C came before the server had said how it ended").help(
-        "the server ends the stream as soon as it goes on; `clockwise status` shows whether it is there",
+/// The failure of a stream whose report was not awaited.
+fn report_not_awaited() -> Failure {
+    Failure::failed("interrupted by Ctrl-C before the server sent the final report").help(
+        "the server ends the stream as soon as it responds again; `clockwise status` shows if it runs",
     )
 }
 
-/// What goes beside a stream while it runs.
-struct Company<'a> {
+/// Follows a stream while it runs: fetches its reports and the reports on its blocks.
+struct StreamMonitor<'a> {
     client: &'a ApiClient,
     path: &'a str,
-    /// Where it is written how each block fared.
+    /// The file for the reports on blocks.
     log: Option<BlockLog>,
-    /// Why that is not written any more. The stream goes on.
+    /// Why that file is not written any more. The stream continues without it.
     log_failure: Option<Failure>,
     /// The latest report.
     last: Option<SessionView>,
     /// When its first block may move.
     begins: Instant,
     output: &'a Output,
-    /// It was said that the server does not answer.
+    /// True after the user was told that the server does not answer.
     is_silent: bool,
 }
 
-impl Company<'_> {
-    /// Shows a report, or says once that there is none: the stream goes on when the server does.
-    fn hear(&mut self, report: Result<SessionView, Failure>, bar: &ProgressBar) {
+impl StreamMonitor<'_> {
+    /// Shows a report, or tells the user once that the server does not answer. The stream waits for the
+    /// server meanwhile.
+    fn show(&mut self, report: Result<SessionView, Failure>, bar: &ProgressBar) {
         let is_silent = report.is_err();
         let note = match report {
             Ok(report) => {
@@ -224,7 +227,10 @@ impl Company<'_> {
                 self.last = Some(report);
                 "the server answers again".to_owned()
             }
-            Err(failure) => format!("{}; the stream waits, Ctrl-C ends it", failure.what),
+            Err(failure) => format!(
+                "{}; the stream waits for it, Ctrl-C ends the stream",
+                failure.what
+            ),
         };
         if is_silent != self.is_silent {
             bar.suspend(|| self.output.note(&note));
@@ -232,15 +238,15 @@ impl Company<'_> {
         self.is_silent = is_silent;
     }
 
-    /// Asks for a report when it is time, and shows it.
-    async fn look(&mut self, ticks: &mut tokio::time::Interval, bar: &ProgressBar) {
+    /// Fetches and shows a report at the next tick.
+    async fn poll(&mut self, ticks: &mut tokio::time::Interval, bar: &ProgressBar) {
         ticks.tick().await;
         let report = self.client.get::<SessionView>(self.path).await;
-        self.hear(report, bar);
+        self.show(report, bar);
         self.write_blocks().await;
     }
 
-    /// Writes how the blocks fared that are done, as far as the server answers.
+    /// Writes the reports on completed blocks, unless the server does not answer.
     async fn write_blocks(&mut self) {
         if self.is_silent {
             return;
@@ -250,26 +256,26 @@ impl Company<'_> {
         }
     }
 
-    /// Ends the stream, if it has not ended yet.
+    /// Ends the stream, if it has not ended yet, and returns its last report.
     async fn last_report(&mut self) -> Result<SessionView, Failure> {
         self.write_blocks().await;
         self.client.delete(self.path).await
     }
 
-    /// The failure of a stream whose last report cannot be had, with what is known of it.
+    /// The failure of a stream whose last report cannot be fetched, with the last known state.
     fn lost(&self, op: StreamOp, failure: Failure) -> Failure {
-        let what = what_is_done(op);
+        let what = activity(op);
         let done = match op {
             StreamOp::Record => "recorded",
             StreamOp::Play => "played",
         };
         let known = match &self.last {
             Some(last) => format!(
-                "{} in {} had been {done} when it last answered",
+                "{} in {} had been {done} at its last answer",
                 Size(Bytes(last.pace.bytes)),
                 counted(last.pace.blocks, "block")
             ),
-            None => format!("nothing is known of what had been {done}"),
+            None => format!("how much was {done} is not known"),
         };
         Failure {
             what: format!("{what} ended early: {}; {known}", failure.what),
@@ -277,62 +283,65 @@ impl Company<'_> {
         }
     }
 
-    /// Shows how far the stream is until it ends. Whether the server took all there was.
+    /// Shows the progress of the stream until it ends.
     ///
-    /// Ctrl-C ends it: the first one leaves the server time for what is on its way, if the stream has begun and the server
-    /// answers; the second one does not, and the third one leaves none for what is played either.
+    /// Ctrl-C ends the stream. The first one lets the server finish the data in flight, if the stream has
+    /// begun and the server answers. The second one does not wait for that. The third one also stops the
+    /// output of played data.
     async fn until_end(
         &mut self,
-        mut moving: tokio::task::JoinHandle<io::Result<bool>>,
+        mut moving: tokio::task::JoinHandle<io::Result<Moved>>,
         connection: &UnixStream,
         interrupts: &mut Signal,
         op: StreamOp,
         bar: &ProgressBar,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Moved> {
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
         let mut interrupted = 0;
         loop {
             tokio::select! {
                 moved = &mut moving => {
                     return match moved {
-                        Ok(_) if interrupted > 0 => Ok(true),
+                        Ok(_) if interrupted > 0 => Ok(Moved::All),
                         Ok(moved) => moved,
                         Err(error) => Err(io::Error::other(error)),
                     };
                 }
-                () = self.look(&mut ticks, bar) => {}
+                () = self.poll(&mut ticks, bar) => {}
                 _ = interrupts.recv() => interrupted += 1,
             }
             let is_record = op == StreamOp::Record;
             let how = match interrupted {
                 0 => continue,
                 1 if self.is_silent || Instant::now() < self.begins => Shutdown::Both,
-                // Bytes that were sent are recorded; playing is not wanted any more.
+                // When recording, the sent bytes are still recorded. When playing, nothing more is read.
                 1 if is_record => Shutdown::Write,
                 1 => Shutdown::Read,
                 _ => Shutdown::Both,
             };
-            // Already shut when the server went first.
+            // Fails if the server has closed the connection already.
             let _ = connection.shutdown(how);
-            // A pipe that is recorded may never end; what has been played is still written.
+            // A recorded pipe may never end, so it is not waited for. Played bytes are still written.
             if interrupted > 2 || interrupted == 2 && is_record {
-                return Ok(true);
+                return Ok(Moved::All);
             }
         }
     }
 }
 
-/// Whether a report is that of a stream as it was asked for.
+/// Fails if a stream ended early or had late blocks.
 fn conclude(report: &SessionView) -> Result<(), Failure> {
     if let SessionState::Failed(reason) = &report.state {
         return Err(Failure::failed(format!("the stream ended early: {reason}")).help(EARLY_HELP));
     }
     if report.pace.misses > 0 {
         return Err(Failure::failed(format!(
-            "{} of {} blocks were later than promised",
+            "{} of {} blocks were late",
             report.pace.misses, report.pace.blocks
         ))
-        .help("`clockwise status` shows overruns: a drive slower than its profile says"));
+        .help(
+            "`clockwise status` shows overruns, which mean that a drive is slower than its profile",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A file that a stream writes: what was in it stays until it is certain that the stream goes there.
+//! A file that a command writes. Its old content stays until new content is certain.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,72 +7,72 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 
-/// Where bytes go: a file, or what `-` stands for.
+/// The target of bytes: a file, or standard output or standard error for `-`.
 pub(in crate::cmd) struct Target {
-    to: To,
+    destination: Destination,
     path: PathBuf,
-    /// Whether the file was made for this, and nothing has gone there: then it goes away again.
+    /// True if the file was created for this and is still empty. Dropping the target removes it then.
     is_vacant: bool,
 }
 
-enum To {
+enum Destination {
     Standard(Box<dyn Write + Send>),
     File(File),
 }
 
 impl Target {
-    /// A file that can be written, with its content as it is, or for `-` what stands for it. What cannot
-    /// be written is bad input.
+    /// Opens a file for writing, without changing it, or uses `standard` for `-`. A file that cannot be
+    /// written is wrong input.
     pub(in crate::cmd) fn open(
         path: &Path,
         standard: impl Write + Send + 'static,
     ) -> Result<Self, Failure> {
-        let (to, is_vacant) = if path == Path::new("-") {
-            (To::Standard(Box::new(standard)), false)
+        let (destination, is_vacant) = if path == Path::new("-") {
+            (Destination::Standard(Box::new(standard)), false)
         } else {
-            let (file, is_new) = open_or_make(path).map_err(|error| Failure {
+            let (file, is_new) = open_or_create(path).map_err(|error| Failure {
                 kind: FailureKind::BadInput,
                 ..io_failure("write", path, &error)
             })?;
-            (To::File(file), is_new)
+            (Destination::File(file), is_new)
         };
         Ok(Self {
-            to,
+            destination,
             path: path.to_owned(),
             is_vacant,
         })
     }
 
-    /// The file as it was named.
+    /// The path as the user gave it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file, unless it is what `-` stands for.
+    /// The file, unless the path is `-`.
     pub(super) fn file(&self) -> Option<&File> {
-        match &self.to {
-            To::Standard(_) => None,
-            To::File(file) => Some(file),
+        match &self.destination {
+            Destination::Standard(_) => None,
+            Destination::File(file) => Some(file),
         }
     }
 
-    /// Whether it is what `-` stands for.
+    /// True if the path is `-`.
     pub(in crate::cmd) fn is_standard(&self) -> bool {
-        matches!(self.to, To::Standard(_))
+        matches!(self.destination, Destination::Standard(_))
     }
 
-    /// Whether what was in it has to be taken away: it is a regular file, no device and no pipe.
+    /// True if its old content has to be removed: it is a regular file, not a device or a pipe.
     pub(super) fn has_content(&self) -> io::Result<bool> {
-        match &self.to {
-            To::Standard(_) => Ok(false),
-            To::File(file) => Ok(file.metadata()?.is_file()),
+        match &self.destination {
+            Destination::Standard(_) => Ok(false),
+            Destination::File(file) => Ok(file.metadata()?.is_file()),
         }
     }
 
-    /// Takes away what was in it; from now on it is the stream's.
+    /// Removes the old content. The file is kept from now on.
     pub(in crate::cmd) fn begin(&mut self) -> Result<(), Failure> {
-        let emptied = match (self.has_content(), &self.to) {
-            (Ok(true), To::File(file)) => file.set_len(0),
+        let emptied = match (self.has_content(), &self.destination) {
+            (Ok(true), Destination::File(file)) => file.set_len(0),
             (has_content, _) => has_content.map(drop),
         };
         emptied.map_err(|error| self.failure("standard output", &error))?;
@@ -80,21 +80,21 @@ impl Target {
         Ok(())
     }
 
-    /// The failure of writing to it, where `standard` is what `-` stands for.
+    /// The failure to write to it. `standard` is the name of what `-` means.
     pub(in crate::cmd) fn failure(&self, standard: &str, error: &io::Error) -> Failure {
-        match &self.to {
-            To::Standard(_) => host_failure(&format!("write to {standard}"), error),
-            To::File(_) => io_failure("write", &self.path, error),
+        match &self.destination {
+            Destination::Standard(_) => host_failure(&format!("write to {standard}"), error),
+            Destination::File(_) => io_failure("write", &self.path, error),
         }
     }
 }
 
-/// The file, and whether it was not there before.
-fn open_or_make(path: &Path) -> io::Result<(File, bool)> {
+/// Opens or creates a file. Returns true if it was created.
+fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            // A link to nowhere is there, and the file behind it is not.
+            // A dangling symbolic link exists, but its target does not.
             let mut options = OpenOptions::new();
             let options = options.write(true).create(true).truncate(false);
             Ok((options.open(path)?, false))
@@ -105,34 +105,34 @@ fn open_or_make(path: &Path) -> io::Result<(File, bool)> {
 
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.to {
-            To::Standard(to) => to.write(bytes),
-            To::File(file) => file.write(bytes),
+        match &mut self.destination {
+            Destination::Standard(to) => to.write(bytes),
+            Destination::File(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.to {
-            To::Standard(to) => to.flush(),
-            To::File(file) => file.flush(),
+        match &mut self.destination {
+            Destination::Standard(to) => to.flush(),
+            Destination::File(file) => file.flush(),
         }
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let To::File(file) = &self.to
+        if let Destination::File(file) = &self.destination
             && self.is_vacant
             && is_empty_file_at(file, &self.path)
         {
-            // Somebody else may have taken it away.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether two files are one, in which what is written to one overwrites what is in the other: a pipe or
-/// a terminal may be named twice.
+/// True if two handles are of the same regular file, where writes to one would overwrite those to the other.
+/// A pipe or a terminal may be used twice.
 pub(super) fn is_one_file(a: &File, b: &File) -> bool {
     let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) else {
         return false;
@@ -140,7 +140,7 @@ pub(super) fn is_one_file(a: &File, b: &File) -> bool {
     a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Whether that file is at this path, and nobody else has written to it either.
+/// True if this file is still at this path and empty.
 fn is_empty_file_at(file: &File, path: &Path) -> bool {
     let (Ok(ours), Ok(there)) = (file.metadata(), path.symlink_metadata()) else {
         return false;

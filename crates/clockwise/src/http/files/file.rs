@@ -1,8 +1,8 @@
-//! A recording as one file, of which parts can be asked for (RFC 9110, section 14).
+//! A recording as one MP4 file, with byte ranges (RFC 9110, section 14).
 //!
-//! How long a file is is known when it has been made, so it is made twice: once to see how long each of its segments is,
-//! which is noted, and then as far as it is asked for. A part is made from its segment on, not from the beginning.
-//! Where nobody needs to know, it is made once ([`Times::stream`]).
+//! The length of a file is known only after it was generated. So it is generated twice: once to note the
+//! length of each of its segments, and then as far as it is requested. A range is generated from its first
+//! segment on, not from the beginning. Without `Content-Length` it is generated once ([`TimeRange::stream`]).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -16,29 +16,32 @@ use axum::response::{IntoResponse as _, Response};
 use media::files::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::Waiting;
-use super::{Made, Opened, PathPart, QueryPart, Shared, Times, open, plain, respond};
+use super::super::DisconnectGuard;
+use super::{
+    GeneratedBody, OpenRecording, PathPart, QueryPart, SharedApp, TimeRange, open, plain,
+    run_blocking,
+};
 use crate::wire::Problem;
 
 const KIND: &str = "video/mp4";
 
-/// So many files are known.
+/// The most plans that are cached.
 const PLANS_MAX: usize = 16;
 
-/// What a file consists of.
+/// The layout of a file.
 #[derive(Debug)]
-struct Plan {
+struct FilePlan {
     head: Vec<u8>,
-    /// Each segment, and where behind it the next begins.
+    /// Each segment, and the offset of its end in the file.
     parts: Vec<(Segment, u64)>,
-    /// The blocks that are not in it.
+    /// The blocks that are missing in it.
     missing: Arc<BTreeSet<u64>>,
-    /// The tracks that are in it.
+    /// The tracks in it.
     tracks: Vec<usize>,
 }
 
-impl Plan {
-    /// Of what is played between two times, as long as somebody waits for it.
+impl FilePlan {
+    /// Plans the file of a time range. Stops with [`ExportError::Unwanted`] when `goes_on` returns false.
     fn new(
         source: &mut Source,
         times: &Range<u64>,
@@ -79,22 +82,22 @@ impl Plan {
         self.parts.last().map_or(0, |(_, end)| *end)
     }
 
-    /// Makes a part of the file.
+    /// Generates a byte range of the file.
     fn make(
         &self,
         source: &mut Source,
-        wanted: Range<u64>,
+        range: Range<u64>,
         emit: &mut Emit<'_>,
     ) -> Result<(), ExportError> {
         source.makes_again(Arc::clone(&self.missing));
         source.makes_of(self.tracks.clone());
-        let mut window = Window { at: 0, wanted };
+        let mut window = ByteWindow { at: 0, range };
         if window.pass(&self.head, emit).is_break() {
             return Ok(());
         }
         let first = self
             .parts
-            .partition_point(|(_, end)| *end <= window.wanted.start);
+            .partition_point(|(_, end)| *end <= window.range.start);
         if let Some(before) = first.checked_sub(1) {
             window.at = self.parts[before].1;
         }
@@ -108,39 +111,40 @@ impl Plan {
     }
 }
 
-/// What of a file is wanted, and how much of it has passed.
-struct Window {
+/// Passes on a byte range of a file, and drops the bytes before and after it.
+struct ByteWindow {
+    /// The offset in the file of the next byte.
     at: u64,
-    wanted: Range<u64>,
+    range: Range<u64>,
 }
 
-impl Window {
+impl ByteWindow {
     fn pass(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> ControlFlow<()> {
         let within = |at: u64| at.saturating_sub(self.at).min(bytes.len() as u64) as usize;
-        let (from, to) = (within(self.wanted.start), within(self.wanted.end));
+        let (from, to) = (within(self.range.start), within(self.range.end));
         self.at += bytes.len() as u64;
         if from < to {
             emit(bytes[from..to].to_vec())?;
         }
-        match self.at >= self.wanted.end {
+        match self.at >= self.range.end {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     }
 }
 
-/// The files that were asked for last, by what they are called (`ETag`).
+/// The plans of the files that were requested last, by their `ETag`.
 #[derive(Debug, Default)]
-pub(super) struct Plans(Mutex<VecDeque<(String, Arc<Plan>)>>);
+pub(super) struct PlanCache(Mutex<VecDeque<(String, Arc<FilePlan>)>>);
 
-impl Plans {
-    fn get(&self, tag: &str) -> Option<Arc<Plan>> {
+impl PlanCache {
+    fn get(&self, tag: &str) -> Option<Arc<FilePlan>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(of, _)| of == tag)?;
         Some(Arc::clone(&found.1))
     }
 
-    fn keep(&self, tag: &str, plan: &Arc<Plan>) {
+    fn keep(&self, tag: &str, plan: &Arc<FilePlan>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() == PLANS_MAX {
             known.pop_front();
@@ -149,39 +153,44 @@ impl Plans {
     }
 }
 
-/// Files that are made of the same recording by versions of the program with another number here are not the same: whatever
-/// changes in how fragments are made, it grows.
-const MADE_AS: u32 = 3;
+/// Version of the generated bytes, a part of the `ETag`. It must grow with each change of how fragments are
+/// written.
+const FORMAT_VERSION: u32 = 3;
 
-/// What a file is called: another recording, other times, or more of it is another file.
-fn tag(opened: &Opened, times: &Range<u64>) -> String {
+/// The `ETag` of a file. It differs for another recording, another time range, and a recording that has
+/// grown.
+fn tag(recording: &OpenRecording, times: &Range<u64>) -> String {
     let mut tag = String::from("\"");
-    for byte in opened.archive.header().archive {
+    for byte in recording.archive.header().archive {
         // Writing to a string does not fail.
         let _ = write!(tag, "{byte:02x}");
     }
-    let of = opened.source.recording();
+    let of = recording.source.recording();
     let (number, first, end) = (of.number, of.first, of.end);
     let _ = write!(
         tag,
-        "-{number}-{first}-{end}-{}-{}-{MADE_AS}\"",
+        "-{number}-{first}-{end}-{}-{}-{FORMAT_VERSION}\"",
         times.start, times.end
     );
     tag
 }
 
-/// What a `Range` header wants of a file; `None`: all of it.
-fn wanted(headers: &HeaderMap, tag: &str, bytes: u64) -> Result<Option<Range<u64>>, Problem> {
-    let said = |name| {
+/// The byte range that a request asks for; `None` for the whole file.
+fn requested_range(
+    headers: &HeaderMap,
+    tag: &str,
+    bytes: u64,
+) -> Result<Option<Range<u64>>, Problem> {
+    let value_of = |name| {
         headers
             .get(name)
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
-    let Some(range) = said(header::RANGE) else {
+    let Some(range) = value_of(header::RANGE) else {
         return Ok(None);
     };
-    // Of another file than the one whose part is there already, all is sent.
-    if said(header::IF_RANGE).is_some_and(|of| of != tag) {
+    // The client has a part of another file, so all of this one is sent.
+    if value_of(header::IF_RANGE).is_some_and(|of| of != tag) {
         return Ok(None);
     }
     let Ok(ranges) = http_range_header::parse_range_header(range) else {
@@ -190,12 +199,12 @@ fn wanted(headers: &HeaderMap, tag: &str, bytes: u64) -> Result<Option<Range<u64
     let ranges = ranges.validate(bytes).map_err(|_| {
         Problem::new(
             StatusCode::RANGE_NOT_SATISFIABLE,
-            format!("{range:?} is no part of {bytes} bytes"),
-            "ask for bytes that there are",
+            format!("the range {range:?} is not within the file of {bytes} bytes"),
+            "request a range within the file",
         )
         .at("the header `range`")
     })?;
-    // Who asks for several parts is sent all.
+    // A request for several ranges gets the whole file.
     Ok(match &ranges[..] {
         [one] => Some(*one.start()..one.end() + 1),
         _ => None,
@@ -203,21 +212,21 @@ fn wanted(headers: &HeaderMap, tag: &str, bytes: u64) -> Result<Option<Range<u64
 }
 
 pub(super) async fn mp4(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
-    QueryPart(times): QueryPart<Times>,
+    QueryPart(times): QueryPart<TimeRange>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_waiting, is_waited_for) = Waiting::begin();
-    respond(state.0, move |app| {
+    let (_guard, is_connected) = DisconnectGuard::new();
+    run_blocking(state.0, move |app| {
         let range = times.range()?;
         let permit = app.media.permit()?;
-        let opened = open(app, &volume, number)?;
+        let recording = open(app, &volume, number)?;
         match times.stream {
-            true => stream(app, permit, opened, range),
+            true => stream(app, permit, recording, range),
             false => {
-                let goes_on = || is_waited_for() && !app.media.is_closed();
-                parts(app, permit, opened, (&range, &headers), &goes_on)
+                let goes_on = || is_connected() && !app.media.is_closed();
+                parts(app, permit, recording, (&range, &headers), &goes_on)
             }
         }
     })
@@ -225,39 +234,39 @@ pub(super) async fn mp4(
 }
 
 fn stream(
-    app: &Shared,
+    app: &SharedApp,
     permit: OwnedSemaphorePermit,
-    opened: Opened,
+    recording: OpenRecording,
     times: Range<u64>,
 ) -> Result<Response, Problem> {
     let make = move |source: &mut Source, emit: &mut Emit<'_>| source.file(&times, emit);
-    let made = Made::begin(app, permit, opened.source, make);
-    Ok(made.streamed(KIND)?)
+    let body = GeneratedBody::start(app, permit, recording.source, make);
+    Ok(body.stream(KIND)?)
 }
 
 fn parts(
-    app: &Shared,
+    app: &SharedApp,
     permit: OwnedSemaphorePermit,
-    opened: Opened,
+    recording: OpenRecording,
     (times, headers): (&Range<u64>, &HeaderMap),
     goes_on: &dyn Fn() -> bool,
 ) -> Result<Response, Problem> {
-    let tag = tag(&opened, times);
-    let mut source = opened.source;
+    let tag = tag(&recording, times);
+    let mut source = recording.source;
     let plan = match app.media.plans.get(&tag) {
         Some(plan) => plan,
         None => {
-            let plan = Arc::new(Plan::new(&mut source, times, goes_on)?);
+            let plan = Arc::new(FilePlan::new(&mut source, times, goes_on)?);
             app.media.plans.keep(&tag, &plan);
             plan
         }
     };
     let bytes = plan.bytes();
-    let part = match wanted(headers, &tag, bytes) {
+    let part = match requested_range(headers, &tag, bytes) {
         Ok(part) => part,
         Err(problem) => {
             let mut response = problem.into_response();
-            // By which a download knows that it has all (RFC 9110, section 15.5.17).
+            // Tells a client that resumes a complete download its length (RFC 9110, section 15.5.17).
             let all = HeaderValue::from_str(&format!("bytes */{bytes}")).ok();
             let all = all.map(|all| (header::CONTENT_RANGE, all));
             response.headers_mut().extend(all);
@@ -266,21 +275,21 @@ fn parts(
     };
     let range = part.clone().unwrap_or(0..bytes);
     let length = range.end - range.start;
-    let told = format!(
+    let content_range = format!(
         "bytes {}-{}/{bytes}",
         range.start,
         range.end.saturating_sub(1)
     );
     let make = move |source: &mut Source, emit: &mut Emit<'_>| plan.make(source, range, emit);
-    let made = Made::begin(app, permit, source, make);
-    let mut response = plain(KIND, Body::new(made));
+    let body = GeneratedBody::start(app, permit, source, make);
+    let mut response = plain(KIND, Body::new(body));
     let headers = response.headers_mut();
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     let text = |text: &str| HeaderValue::from_str(text).ok();
     headers.extend(text(&tag).map(|tag| (header::ETAG, tag)));
     if part.is_some() {
-        headers.extend(text(&told).map(|told| (header::CONTENT_RANGE, told)));
+        headers.extend(text(&content_range).map(|range| (header::CONTENT_RANGE, range)));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
@@ -296,11 +305,11 @@ mod tests {
         if let Some(tag) = if_range {
             headers.insert(header::IF_RANGE, tag.parse().unwrap());
         }
-        wanted(&headers, "\"tag\"", 1_000).map_err(|problem| problem.status)
+        requested_range(&headers, "\"tag\"", 1_000).map_err(|problem| problem.status)
     }
 
     #[test]
-    fn parts_are_what_was_asked_for() {
+    fn range_headers_are_parsed() {
         assert_eq!(asked("bytes=0-0", None), Ok(Some(0..1)));
         assert_eq!(asked("bytes=990-", None), Ok(Some(990..1_000)));
         assert_eq!(asked("bytes=-10", None), Ok(Some(990..1_000)));
@@ -309,16 +318,17 @@ mod tests {
         assert_eq!(asked("bytes=1-2,5-6", None), Ok(None));
         assert_eq!(asked("lines=1-2", None), Ok(None));
         assert_eq!(asked("bytes=1000-", None), Err(416));
-        assert_eq!(wanted(&HeaderMap::new(), "\"tag\"", 1_000).unwrap(), None);
+        let no_header = requested_range(&HeaderMap::new(), "\"tag\"", 1_000);
+        assert_eq!(no_header.unwrap(), None);
     }
 
     #[test]
-    fn a_window_lets_through_what_is_wanted() {
+    fn window_passes_only_its_range() {
         for from in 0..12_u64 {
             for to in from + 1..13 {
-                let mut window = Window {
+                let mut window = ByteWindow {
                     at: 0,
-                    wanted: from..to,
+                    range: from..to,
                 };
                 let mut got = Vec::new();
                 let mut emit = |bytes: Vec<u8>| {

@@ -1,7 +1,7 @@
-//! What browsers and players play (HLS, RFC 8216, with fragments of MP4).
+//! HLS for browsers and players (RFC 8216), with fragmented MP4 segments.
 //!
-//! Segments are named by their places in the recording, so that each is the same whenever it is asked for, and nothing
-//! has to be known of who plays.
+//! Segments are named by their places in the recording. A name always means the same bytes, and the server
+//! keeps no state for a player.
 
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,16 +14,16 @@ use media::files::cuts::Place;
 use media::files::{ExportError, Listed, mp4};
 use tokio::runtime::Handle;
 
-use super::whole::Whole;
-use super::{Opened, PathPart, Shared, TAKEN_WITHIN, mib, open, plain, respond};
+use super::in_memory::MemoryBody;
+use super::{OpenRecording, PathPart, STALL_TIMEOUT, SharedApp, mib, open, plain, run_blocking};
 use crate::wire::Problem;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
-/// A player that holds a copy of what does not change may keep it.
-const KEPT: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
+/// The cache policy of complete segments, whose bytes do not change.
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
 
-/// What a segment is called.
+/// The URL of a segment, relative to the playlist.
 fn name(places: &Range<Place>) -> String {
     let Range { start, end } = places;
     format!(
@@ -32,7 +32,7 @@ fn name(places: &Range<Place>) -> String {
     )
 }
 
-/// Which segment is called that.
+/// The places of the segment that has this name.
 fn places(name: &str) -> Option<Range<Place>> {
     let place = |text: &str| {
         let (serial, packet) = text.split_once('.')?;
@@ -46,8 +46,8 @@ fn places(name: &str) -> Option<Range<Place>> {
     (places.start < places.end).then_some(places)
 }
 
-/// The media playlist of a recording that began then (RFC 8216, section 4.3).
-fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
+/// The text of the media playlist (RFC 8216, section 4.3).
+fn media_playlist(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
     let mut text = String::from("#EXTM3U\n#EXT-X-VERSION:7\n");
     if listed.parts.iter().all(|part| part.is_independent) {
         text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
@@ -70,7 +70,7 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
         if number == 0 {
             text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
         }
-        // Times are not told by how long segments are where there is a gap between them.
+        // Across a gap, the durations of segments do not give the time.
         if number == 0 || part.is_behind_gap {
             let at = Duration::from_nanos(begun_unix_ns.saturating_add(part.begins.media_ns));
             let date = humantime::format_rfc3339_millis(UNIX_EPOCH + at);
@@ -85,39 +85,53 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
     text
 }
 
-/// What the segments of a recording are now.
-fn list(app: &Shared, opened: &mut Opened) -> Result<Listed, ExportError> {
-    let (ends_ns, is_over) = (opened.described.ends_ns, !opened.described.is_recorded);
-    let source = &mut opened.source;
-    app.media.parts.list(source, ends_ns, is_over)
+/// The present segments of a recording.
+fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<Listed, ExportError> {
+    let described = &recording.described;
+    let (ends_ns, is_over) = (described.ends_ns, !described.is_recorded);
+    app.media
+        .parts
+        .list(&mut recording.source, ends_ns, is_over)
+}
+
+/// Opens a recording, lists its segments, and answers with the response of `make`.
+async fn with_segments(
+    state: State<SharedApp>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+    make: impl FnOnce(&SharedApp, &mut OpenRecording, &Listed) -> Result<Response, Problem>
+    + Send
+    + 'static,
+) -> Result<Response, Problem> {
+    run_blocking(state.0, move |app| {
+        let mut recording = open(app, &volume, number)?;
+        let listed = list(app, &mut recording)?;
+        make(app, &mut recording, &listed)
+    })
+    .await
 }
 
 pub(super) async fn playlist(
-    state: State<Shared>,
-    PathPart((volume, number)): PathPart<(String, u64)>,
+    state: State<SharedApp>,
+    path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
-        let mut opened = open(app, &volume, number)?;
-        let listed = list(app, &mut opened)?;
-        let described = &opened.described;
+    with_segments(state, path, |_, recording, listed| {
+        let described = &recording.described;
         let begun = described.recording.begun_unix_ns;
-        let text = written(&listed, begun, described.is_recorded);
+        let text = media_playlist(listed, begun, described.is_recorded);
         Ok(plain(PLAYLIST, text))
     })
     .await
 }
 
 pub(super) async fn master(
-    state: State<Shared>,
-    PathPart((volume, number)): PathPart<(String, u64)>,
+    state: State<SharedApp>,
+    path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
-        let mut opened = open(app, &volume, number)?;
-        let listed = list(app, &mut opened)?;
-        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
-        let of = &opened.described.recording;
-        let bytes = (of.end - of.first).saturating_mul(opened.archive.header().block_bytes);
-        let seconds = (opened.described.length_ns / 1_000_000_000).max(1);
+    with_segments(state, path, |app, recording, listed| {
+        let heads = app.media.parts.heads(&mut recording.source, listed)?;
+        let of = &recording.described.recording;
+        let bytes = (of.end - of.first).saturating_mul(recording.archive.header().block_bytes);
+        let seconds = (recording.described.length_ns / 1_000_000_000).max(1);
         let codecs: Vec<&str> = heads.iter().map(|head| &*head.codec).collect();
         let size = heads.iter().find_map(mp4::TrackHead::size);
         let bandwidth = (bytes / seconds).saturating_mul(8);
@@ -133,13 +147,11 @@ pub(super) async fn master(
 }
 
 pub(super) async fn init(
-    state: State<Shared>,
-    PathPart((volume, number)): PathPart<(String, u64)>,
+    state: State<SharedApp>,
+    path: PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
-        let mut opened = open(app, &volume, number)?;
-        let listed = list(app, &mut opened)?;
-        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
+    with_segments(state, path, |app, recording, listed| {
+        let heads = app.media.parts.heads(&mut recording.source, listed)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))
     })
@@ -147,44 +159,49 @@ pub(super) async fn init(
 }
 
 pub(super) async fn segment(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number, name)): PathPart<(String, u64, String)>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
-        let none = |why: &str| {
+    run_blocking(state.0, move |app| {
+        let not_found = |why: &str| {
             Problem::new(
                 StatusCode::NOT_FOUND,
                 format!("there is no segment {name:?}: {why}"),
-                "media.m3u8 lists the segments that there are",
+                "media.m3u8 lists the segments",
             )
         };
-        let places = places(&name).ok_or_else(|| none("segments are not called that"))?;
-        let mut opened = open(app, &volume, number)?;
-        // What somebody makes up must not have the server hold a recording in memory.
-        let listed = list(app, &mut opened)?;
+        let places = places(&name).ok_or_else(|| not_found("the name is not of the form of a segment"))?;
+        let mut recording = open(app, &volume, number)?;
+        // Only listed segments are served: an arbitrary range could make the server hold a whole recording in
+        // memory.
+        let listed = list(app, &mut recording)?;
         let part = listed.parts.iter().find(|part| part.places() == places);
         let part = part.ok_or_else(|| {
-            none("it is not there any more, or not yet, or the recording is not divided there")
+            not_found(
+                "it was overwritten, is not recorded yet, or does not match the division into segments",
+            )
         })?;
-        app.media.parts.heads(&mut opened.source, &listed)?;
+        app.media.parts.heads(&mut recording.source, &listed)?;
         let _permit = app.media.permit()?;
-        let of_blocks = part.blocks() * opened.archive.header().block_bytes;
+        let of_blocks = part.blocks() * recording.archive.header().block_bytes;
         let mut room = app.media.room(of_blocks)?;
-        let Some(made) = opened.source.alone(part)? else {
-            return Err(none("it has been overwritten meanwhile"));
+        let Some(made) = recording.source.alone(part)? else {
+            return Err(not_found("it has just been overwritten"));
         };
-        // What it does not need after all is for others; of the shortest frames more is said than they are long.
+        // Adjusts the memory to the segment's real size: larger blocks than needed are common, and with very
+        // short frames the tables are larger than the frames.
         let needed = mib(made.bytes.len() as u64);
         match needed.checked_sub(room.num_permits()) {
             None | Some(0) => drop(room.split(room.num_permits() - needed)),
             Some(more) => room.merge(app.media.room((more as u64) << 20)?),
         }
         let handle = Handle::current();
-        let whole = Whole::new(&handle, &app.media.sent, room, made.bytes, TAKEN_WITHIN);
-        let mut response = plain("video/iso.segment", Body::new(whole));
-        // What is damaged may be read another time.
+        let segments = &app.media.segments;
+        let body = MemoryBody::new(&handle, segments, room, made.bytes, STALL_TIMEOUT);
+        let mut response = plain("video/iso.segment", Body::new(body));
+        // A block that cannot be read may be readable later.
         if made.is_whole {
-            response.headers_mut().insert(header::CACHE_CONTROL, KEPT);
+            response.headers_mut().insert(header::CACHE_CONTROL, IMMUTABLE);
         }
         Ok(response)
     })
@@ -205,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_playlist_names_what_can_be_asked_for() {
+    fn playlist_lists_segments_gaps_and_the_end() {
         let part = |begins, ends, is_behind_gap| Part {
             begins,
             ends,
@@ -223,7 +240,7 @@ mod tests {
             gaps: 1,
             target_ns: 6_500_000_000,
         };
-        let text = |is_recorded| written(&listed, 1_700_000_000_000_000_000, is_recorded);
+        let text = |is_recorded| media_playlist(&listed, 1_700_000_000_000_000_000, is_recorded);
         insta::assert_snapshot!(text(false), @r#"
         #EXTM3U
         #EXT-X-VERSION:7
@@ -248,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_understood_and_others_are_not() {
+    fn segment_names_are_parsed_and_others_refused() {
         let of = Place {
             serial: 3,
             packet: 0,

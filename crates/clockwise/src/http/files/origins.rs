@@ -1,4 +1,4 @@
-//! Pages of which other sites may fetch recordings (CORS, of the Fetch standard).
+//! Origins whose pages may fetch recordings (CORS, defined in the Fetch standard).
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use rtsp_types::Url;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// Stands for all sites.
+/// The text that means all origins.
 const ANY: &str = "*";
 
-/// How long a browser need not ask again.
-const ASKED_FOR: Duration = Duration::from_secs(3_600);
+/// The time for which a browser may cache the answer to a preflight request.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3_600);
 
-/// What a script may see of an answer, besides what all may.
-const SEEN: [HeaderName; 6] = [
+/// Response headers that scripts may read, besides those that they may always read.
+const EXPOSED_HEADERS: [HeaderName; 6] = [
     header::ACCEPT_RANGES,
     header::CONTENT_LENGTH,
     header::CONTENT_RANGE,
@@ -22,68 +22,68 @@ const SEEN: [HeaderName; 6] = [
     header::RETRY_AFTER,
 ];
 
-/// Sites whose pages may fetch recordings.
+/// The origins whose pages may fetch recordings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origins {
-    /// All; who somebody is, is not told by their browser.
+    /// All origins. Browsers do not send credentials then.
     Any,
-    /// These, and their users log in as on the server's own pages.
-    These(Vec<HeaderValue>),
+    /// The listed origins. Their users log in as on the server's own pages.
+    Listed(Vec<HeaderValue>),
 }
 
-/// Why no site is meant.
+/// Why a list of origins is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OriginError {
-    /// It is no origin.
-    #[error("`{0}` is no origin of a page")]
-    None(String),
-    /// It is more than one.
-    #[error("`*` is of all sites, and stands alone")]
-    Any,
+    /// The text is not an origin.
+    #[error("`{0}` is not an origin")]
+    Invalid(String),
+    /// `*` is combined with other origins.
+    #[error("`*` cannot be combined with other origins")]
+    AnyAmongOthers,
 }
 
 impl Origins {
-    /// Of what each is called, as `https://HOST:PORT`; `*` alone is any.
+    /// Parses a list of origins of the form `https://HOST:PORT`; `*` alone means any.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// When one of them is not an origin.
     pub fn parse(named: &[String]) -> Result<Self, OriginError> {
         if named == [ANY] {
             return Ok(Self::Any);
         }
         let parsed = named.iter().map(|name| origin(name));
-        parsed.collect::<Result<_, _>>().map(Self::These)
+        parsed.collect::<Result<_, _>>().map(Self::Listed)
     }
 
-    /// What answers browsers that ask for them.
+    /// The middleware that answers preflight requests and adds the headers.
     pub fn layer(&self) -> CorsLayer {
         let layer = CorsLayer::new()
             .allow_methods([Method::GET, Method::HEAD])
             .allow_headers([header::IF_RANGE, header::RANGE])
-            .expose_headers(SEEN)
-            .max_age(ASKED_FOR);
+            .expose_headers(EXPOSED_HEADERS)
+            .max_age(PREFLIGHT_MAX_AGE);
         match self {
             Self::Any => layer.allow_origin(AllowOrigin::any()),
-            Self::These(origins) => layer
+            Self::Listed(origins) => layer
                 .allow_origin(AllowOrigin::list(origins.clone()))
                 .allow_credentials(true),
         }
     }
 }
 
-/// An origin as browsers write it.
+/// Parses an origin into the form in which browsers send it.
 fn origin(name: &str) -> Result<HeaderValue, OriginError> {
     if name == ANY {
-        return Err(OriginError::Any);
+        return Err(OriginError::AnyAmongOthers);
     }
-    let none = || OriginError::None(name.to_owned());
-    let url = Url::parse(name).map_err(|_| none())?;
+    let invalid = || OriginError::Invalid(name.to_owned());
+    let url = Url::parse(name).map_err(|_| invalid())?;
     let written = url.origin().ascii_serialization();
-    // A path would be compared with nothing.
+    // Browsers send origins without a path, so an origin with one would never match.
     let is_alone = url.as_str() == format!("{written}/") && !name.ends_with('/');
     match url.scheme() {
-        "http" | "https" if is_alone => HeaderValue::from_str(&written).map_err(|_| none()),
-        _ => Err(none()),
+        "http" | "https" if is_alone => HeaderValue::from_str(&written).map_err(|_| invalid()),
+        _ => Err(invalid()),
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_written_as_browsers_write_it() {
+    fn origins_are_normalised_as_browsers_send_them() {
         let one = |name: &str| Origins::parse(&[name.to_owned()]);
         for (name, written) in [
             ("https://portal.example", "https://portal.example"),
@@ -101,7 +101,7 @@ mod tests {
             ("http://bücher.example", "http://xn--bcher-kva.example"),
         ] {
             let written = HeaderValue::from_static(written);
-            assert_eq!(one(name), Ok(Origins::These(vec![written])), "{name}");
+            assert_eq!(one(name), Ok(Origins::Listed(vec![written])), "{name}");
         }
         for bad in [
             "",
@@ -114,10 +114,10 @@ mod tests {
             "file:///x",
             "null",
         ] {
-            assert_eq!(one(bad), Err(OriginError::None(bad.to_owned())), "{bad}");
+            assert_eq!(one(bad), Err(OriginError::Invalid(bad.to_owned())), "{bad}");
         }
         assert_eq!(one("*"), Ok(Origins::Any));
         let both = ["https://portal.example", "*"].map(str::to_owned);
-        assert_eq!(Origins::parse(&both), Err(OriginError::Any));
+        assert_eq!(Origins::parse(&both), Err(OriginError::AnyAmongOthers));
     }
 }

@@ -1,13 +1,13 @@
-//! Pages for who has nothing but a browser.
+//! HTML pages that list and play recordings.
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
-use super::super::Waiting;
-use super::visitors::Known;
-use super::{PathPart, Shared, open, plain, respond};
+use super::super::DisconnectGuard;
+use super::visitors::ConnectionVisitor;
+use super::{PathPart, SharedApp, open, plain, run_blocking};
 use crate::wire::Problem;
 use crate::wire::recordings::RecordingView;
 
@@ -16,7 +16,7 @@ const KIND: &str = "text/html; charset=utf-8";
 const PLAYER: &str = include_str!("player.html");
 const LIST: &str = include_str!("list.html");
 
-/// A page that needs nothing from elsewhere.
+/// A page that loads nothing from other sites.
 fn page(text: String) -> Response {
     let mut response = plain(KIND, text);
     let policy = "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src 'self' blob:";
@@ -28,7 +28,7 @@ fn page(text: String) -> Response {
     response
 }
 
-/// Text as it is in a page.
+/// `text` escaped for HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -45,10 +45,10 @@ fn escaped(text: &str) -> String {
 }
 
 pub(super) async fn one(
-    state: State<Shared>,
+    state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
-    respond(state.0, move |app| {
+    run_blocking(state.0, move |app| {
         open(app, &volume, number)?;
         let title = escaped(&format!("{volume}, recording {number}"));
         Ok(page(PLAYER.replace("{title}", &title)))
@@ -57,21 +57,21 @@ pub(super) async fn one(
 }
 
 pub(super) async fn all(
-    state: State<Shared>,
-    visitor: Option<Extension<Known>>,
+    state: State<SharedApp>,
+    visitor: Option<Extension<ConnectionVisitor>>,
 ) -> Result<Response, Problem> {
-    let (_waiting, is_waited_for) = Waiting::begin();
-    respond(state.0, move |app| {
+    let (_guard, is_connected) = DisconnectGuard::new();
+    run_blocking(state.0, move |app| {
         let mut rows = String::new();
-        let is_seen = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
+        let is_visible = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
         for volume in app
             .pool
             .volumes()
             .into_iter()
-            .filter(|of| is_seen(&of.name))
+            .filter(|of| is_visible(&of.name))
         {
-            // Most volumes hold no recordings.
-            let Ok(recordings) = app.archives.recordings(&volume.name, &is_waited_for) else {
+            // Volumes without recordings give an error here, and are skipped.
+            let Ok(recordings) = app.archives.recordings(&volume.name, &is_connected) else {
                 continue;
             };
             for of in recordings.into_iter().rev().map(RecordingView::from) {
@@ -81,7 +81,7 @@ pub(super) async fn all(
                 );
                 let begun = std::time::SystemTime::UNIX_EPOCH
                     + std::time::Duration::from_nanos(of.begun_unix_ns);
-                let state = if of.is_recorded { "goes on" } else { "" };
+                let state = if of.is_recorded { "recording" } else { "" };
                 rows.push_str(&format!(
                     "<tr><td><a href=\"{path}/{number}/\">{name}, {number}</a></td><td>{begun}</td>\
                      <td>{seconds} s</td><td>{tracks}</td><td>{state}</td></tr>\n",

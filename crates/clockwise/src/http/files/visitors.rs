@@ -1,4 +1,4 @@
-//! Who may see recordings by TCP, where `[rtsp] users` says who there is.
+//! Access control for recordings over TCP, where `[rtsp] users` is set.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,29 +14,29 @@ use media::rtsp::access::{Access, Turned, Visitor};
 
 use crate::wire::Problem;
 
-/// The visitor of a connection, for what depends on who that is.
+/// The user who is logged in on a connection.
 #[derive(Clone)]
-pub(super) struct Known(Arc<Mutex<Visitor>>);
+pub(super) struct ConnectionVisitor(Arc<Mutex<Visitor>>);
 
-impl Known {
-    fn visitor(&self) -> MutexGuard<'_, Visitor> {
-        // Changed by one request at a time; what a panic left of a login is none.
+impl ConnectionVisitor {
+    fn lock(&self) -> MutexGuard<'_, Visitor> {
+        // A panic during a login leaves the visitor logged out, which is safe.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether he may see this volume.
+    /// True if the user may see this volume.
     pub(super) fn may_see(&self, volume: &str) -> bool {
-        self.visitor().may_see(volume)
+        self.lock().may_see(volume)
     }
 }
 
-/// The same for a connection whose requests are asked who they are by.
+/// Adds access control for one connection: each request must authenticate its user.
 pub fn asking(router: Router, access: Arc<Access>, peer: SocketAddr) -> Router {
-    let visitor = Known(Arc::new(Mutex::new(Visitor::new(access, peer))));
+    let visitor = ConnectionVisitor(Arc::new(Mutex::new(Visitor::new(access, peer))));
     router.layer(from_fn_with_state(visitor, ask))
 }
 
-/// The volume that a path is about.
+/// The volume in a path.
 fn volume(path: &str) -> Option<String> {
     let rest = path.strip_prefix("/media/")?;
     let name = rest.split('/').next().filter(|name| !name.is_empty())?;
@@ -44,12 +44,16 @@ fn volume(path: &str) -> Option<String> {
     Some(name.decode_utf8_lossy().into_owned())
 }
 
-async fn ask(State(known): State<Known>, mut request: Request, next: Next) -> Response {
+async fn ask(
+    State(visitor): State<ConnectionVisitor>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let target = request.uri().path_and_query().map_or("/", |of| of.as_str());
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.map(|value| value.to_str().unwrap_or(""));
     let volume = volume(request.uri().path());
-    let admitted = known.visitor().admit(
+    let admitted = visitor.lock().admit(
         request.method().as_str(),
         target,
         authorization,
@@ -58,7 +62,7 @@ async fn ask(State(known): State<Known>, mut request: Request, next: Next) -> Re
     );
     match admitted {
         Ok(()) => {
-            request.extensions_mut().insert(known);
+            request.extensions_mut().insert(visitor);
             next.run(request).await
         }
         Err(turned) => answer(turned).await,
@@ -73,19 +77,19 @@ async fn answer(turned: Turned) -> Response {
             wait,
         } => {
             tokio::time::sleep(Duration::from_nanos(wait.get())).await;
-            let help = "say who you are, as somebody of the file that `[rtsp] users` names";
+            let help = "log in as a user of the file that is set as `users` in [rtsp]";
             let problem = Problem::new(StatusCode::UNAUTHORIZED, why, help);
             let challenge = HeaderValue::from_str(&challenge);
             (problem, header::WWW_AUTHENTICATE, challenge.ok())
         }
         Turned::Forbidden(why) => {
-            let help = "[[rtsp.permit]] says who may play what";
+            let help = "the [[rtsp.permit]] sections of the configuration give users their rights";
             let problem = Problem::new(StatusCode::FORBIDDEN, why, help);
             (problem, header::CONNECTION, None)
         }
         Turned::Guessing => {
-            let what = "this connection has given too many wrong answers";
-            let problem = Problem::new(StatusCode::FORBIDDEN, what, "open another one");
+            let what = "too many failed logins on this connection";
+            let problem = Problem::new(StatusCode::FORBIDDEN, what, "open another connection");
             let close = Some(HeaderValue::from_static("close"));
             (problem, header::CONNECTION, close)
         }
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_about_volumes() {
+    fn volume_is_parsed_from_the_path() {
         for (path, of) in [
             ("/media/cam/1/index.m3u8", Some("cam")),
             ("/media/a%20b/1/", Some("a b")),

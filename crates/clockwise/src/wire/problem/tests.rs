@@ -1,16 +1,17 @@
-//! Every error that the engine and the sessions have is a problem that says what to do.
+//! Every error of the engine and of the sessions becomes a problem with a remedy.
 //!
-//! The `match`es are without a wildcard on purpose: an error that is new does not compile here until
-//! it is among those that are looked at.
+//! The `match`es have no wildcard on purpose: a new error does not compile here until it is added to the
+//! tested ones.
 
 use engine::stream::DiskRefusal;
 use engine::volume_io::IoFailure;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SectorCount};
 
 use super::*;
+use crate::failure::Style;
 use crate::session::{SessionError, SessionKey};
 
-/// One of each kind.
+/// One error of each kind.
 fn pool_errors() -> Vec<PoolError> {
     let text = || "cam".to_owned();
     vec![
@@ -91,7 +92,7 @@ fn pool_errors() -> Vec<PoolError> {
     ]
 }
 
-/// The place of a kind in [`pool_errors`].
+/// The index of a kind in [`pool_errors`].
 fn number(error: &PoolError) -> usize {
     match error {
         PoolError::NoDisks => 0,
@@ -173,16 +174,16 @@ fn session_errors() -> Vec<SessionError> {
     ]
 }
 
-/// What it says, and that it says what to do, in words that a person can use.
+/// Asserts that a problem and its remedy are sentences that a person can use.
 #[track_caller]
-fn is_told(problem: Problem) {
+fn assert_readable(problem: Problem) {
     assert!(problem.what.len() > 5, "{problem:?}");
     assert!(problem.help.split(' ').count() > 2, "{problem:?}");
     for text in [&problem.what, &problem.help] {
         let is_raw = |word: &&str| word.len() > 6 && word.bytes().all(|byte| byte.is_ascii_digit());
         let words: Vec<&str> = text.split([' ', ',', ';', ':', '(', ')']).collect();
         let raw = words.iter().position(is_raw);
-        // Extents are counted; their size stands beside it.
+        // Numbers of extents are allowed, because their size is given beside them.
         assert!(
             raw.is_none_or(|at| words.get(at + 1) == Some(&"extents")),
             "a raw number in {text:?}"
@@ -192,21 +193,24 @@ fn is_told(problem: Problem) {
     let what = problem.what.clone();
     let failure = problem.into_failure();
     assert!(failure.what.ends_with(&what), "{failure:?}");
-    assert!(failure.render(false).contains("help: "), "{failure:?}");
+    assert!(
+        failure.render(Style::Plain).contains("help: "),
+        "{failure:?}"
+    );
 }
 
 #[test]
-fn the_help_is_against_the_task_at_fault() {
+fn help_names_the_task_at_fault() {
     for (kind, told, words) in [
         (CulpritKind::Floor, "floor", "a shorter `floor_slice`"),
         (CulpritKind::Stream, "stream", "or end \"cam 1\""),
         (
             CulpritKind::Share,
             "share",
-            "give \"cam 1\" a shorter `slice`",
+            "a shorter `slice` for \"cam 1\"",
         ),
-        // It has ended.
-        (CulpritKind::Leaving, "leaving", "ask again in 2.000 s"),
+        // A task that has ended cannot be changed, only waited for.
+        (CulpritKind::Leaving, "leaving", "try again in 2.000 s"),
     ] {
         let problems = refusals().into_iter().filter_map(|mut refusal| {
             let (Refusal::Load { disk, .. } | Refusal::Share { disk, .. }) = &mut refusal else {
@@ -232,22 +236,25 @@ fn the_help_is_against_the_task_at_fault() {
 }
 
 #[test]
-fn every_error_of_a_pool_says_what_to_do() {
+fn every_pool_error_has_a_remedy() {
     let errors = pool_errors();
     let numbers: Vec<usize> = errors.iter().map(number).collect();
     assert_eq!(numbers, (0..25).collect::<Vec<_>>());
-    errors.into_iter().map(Problem::from).for_each(is_told);
+    errors
+        .into_iter()
+        .map(Problem::from)
+        .for_each(assert_readable);
 }
 
 #[test]
-fn every_refusal_and_every_error_of_a_session_says_what_to_do() {
+fn every_refusal_and_session_error_has_a_remedy() {
     for refusal in refusals() {
         match refusal {
             Refusal::Load { .. }
             | Refusal::Share { .. }
             | Refusal::Invalid { .. }
             | Refusal::Memory { .. }
-            | Refusal::Pool(_) => is_told(Problem::from(refusal)),
+            | Refusal::Pool(_) => assert_readable(Problem::from(refusal)),
         }
     }
     for error in session_errors() {
@@ -256,13 +263,13 @@ fn every_refusal_and_every_error_of_a_session_says_what_to_do() {
             | SessionError::Token
             | SessionError::Ended(_)
             | SessionError::Closing
-            | SessionError::Host(_) => is_told(Problem::from(error)),
+            | SessionError::Host(_) => assert_readable(Problem::from(error)),
         }
     }
 }
 
 #[test]
-fn what_the_caller_can_put_right_ends_with_status_2() {
+fn errors_that_the_caller_can_correct_exit_with_status_2() {
     let kind = |error: PoolError| Problem::from(error).into_failure().kind;
     for (index, wanted) in [
         (0, FailureKind::BadInput),
@@ -281,13 +288,16 @@ fn what_the_caller_can_put_right_ends_with_status_2() {
 }
 
 #[test]
-fn who_comes_too_early_is_told_when_to_come_again() {
+fn unavailable_response_has_a_retry_after_header() {
     let response = |status| Problem::new(status, "what", "help").into_response();
-    let again = |status| {
+    let retry_after = |status| {
         let response = response(status);
-        let again = response.headers().get(header::RETRY_AFTER);
-        again.map(|of| of.to_str().unwrap().to_owned())
+        let header = response.headers().get(header::RETRY_AFTER);
+        header.map(|of| of.to_str().unwrap().to_owned())
     };
-    assert_eq!(again(StatusCode::SERVICE_UNAVAILABLE).as_deref(), Some("1"));
-    assert_eq!(again(StatusCode::CONFLICT), None);
+    assert_eq!(
+        retry_after(StatusCode::SERVICE_UNAVAILABLE).as_deref(),
+        Some("1")
+    );
+    assert_eq!(retry_after(StatusCode::CONFLICT), None);
 }

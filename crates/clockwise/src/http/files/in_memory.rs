@@ -1,4 +1,4 @@
-//! What is made in memory, and sent as it is taken.
+//! The body of a response that is in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,44 +9,46 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::running::Running;
-use super::{PIECE_BYTES, PIECES_AHEAD};
+use super::slots::Slots;
+use super::{PIECES_AHEAD, pieces};
 use media::files::ExportError;
 
-/// Bytes that are taken piece by piece.
-pub(super) struct Whole {
+/// A body in memory, sent at the pace of the client.
+pub(super) struct MemoryBody {
     pieces: mpsc::Receiver<Bytes>,
-    /// How many are to come.
+    /// Number of bytes that are not sent yet.
     left: u64,
 }
 
-impl Whole {
-    /// Has them sent, and gives up their place when they have gone; or when nothing of them is taken for that long and
-    /// somebody else wants one, or the server ends.
+impl MemoryBody {
+    /// Starts to send `bytes`, and releases `permits` when all are sent, when the server ends, or when the
+    /// client takes nothing for `within` and another transfer needs the slots.
     pub(super) fn new(
         handle: &Handle,
-        running: &Arc<Running>,
-        place: OwnedSemaphorePermit,
+        slots: &Arc<Slots>,
+        permits: OwnedSemaphorePermit,
         bytes: Vec<u8>,
         within: Duration,
     ) -> Self {
-        let (send, pieces) = mpsc::channel(PIECES_AHEAD);
+        let (queue, received) = mpsc::channel(PIECES_AHEAD);
         let left = bytes.len() as u64;
-        let running = Arc::clone(running);
+        let slots = Arc::clone(slots);
         handle.spawn(async move {
-            let own = place.num_permits();
-            // Copies, so that what somebody does not take keeps no more of them in memory than it is.
-            for piece in bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice) {
-                if running.hand_on(&send, piece, own, within).await.is_err() {
+            let own = permits.num_permits();
+            for piece in pieces(&bytes) {
+                if slots.send(&queue, piece, own, within).await.is_err() {
                     break;
                 }
             }
         });
-        Self { pieces, left }
+        Self {
+            pieces: received,
+            left,
+        }
     }
 }
 
-impl Body for Whole {
+impl Body for MemoryBody {
     type Data = Bytes;
     type Error = ExportError;
 
@@ -76,6 +78,7 @@ impl Body for Whole {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PIECE_BYTES;
     use super::*;
 
     const WITHIN: Duration = Duration::from_millis(20);
@@ -87,44 +90,44 @@ mod tests {
             .unwrap()
     }
 
-    async fn taken(whole: &mut Whole) -> Option<Result<usize, ExportError>> {
-        let frame = std::future::poll_fn(|context| Pin::new(&mut *whole).poll_frame(context)).await;
+    async fn taken(body: &mut MemoryBody) -> Option<Result<usize, ExportError>> {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
         frame.map(|frame| frame.map(|frame| frame.into_data().unwrap().len()))
     }
 
     #[test]
-    fn all_of_it_goes_and_then_its_place_is_free() {
+    fn slots_are_free_when_all_bytes_are_sent() {
         runtime().block_on(async {
-            let running = Arc::new(Running::new(3));
-            let place = running.permits(2).unwrap();
+            let slots = Arc::new(Slots::new(3));
+            let permits = slots.permits(2).unwrap();
             let bytes = vec![7; 5 * PIECE_BYTES / 2];
-            let mut whole = Whole::new(&Handle::current(), &running, place, bytes, WITHIN);
-            assert_eq!(whole.size_hint().exact(), Some(5 * PIECE_BYTES as u64 / 2));
-            // Longer than that, as long as nobody else needs the place.
+            let mut body = MemoryBody::new(&Handle::current(), &slots, permits, bytes, WITHIN);
+            assert_eq!(body.size_hint().exact(), Some(5 * PIECE_BYTES as u64 / 2));
+            // The client may pause for longer than that, as long as no other transfer needs the slots.
             tokio::time::sleep(3 * WITHIN).await;
             let mut all = 0;
-            while let Some(piece) = taken(&mut whole).await {
+            while let Some(piece) = taken(&mut body).await {
                 all += piece.unwrap();
             }
             assert_eq!(all, 5 * PIECE_BYTES / 2);
-            assert!(whole.is_end_stream());
-            assert!(running.permits(3).is_some());
+            assert!(body.is_end_stream());
+            assert!(slots.permits(3).is_some());
         });
     }
 
     #[test]
-    fn who_takes_nothing_gives_up_its_place_for_somebody_else() {
+    fn stalled_body_gives_up_its_slots_for_another() {
         runtime().block_on(async {
-            let running = Arc::new(Running::new(3));
-            let place = running.permits(2).unwrap();
+            let slots = Arc::new(Slots::new(3));
+            let permits = slots.permits(2).unwrap();
             let bytes = vec![7; 9 * PIECE_BYTES];
-            let mut whole = Whole::new(&Handle::current(), &running, place, bytes, WITHIN);
-            assert!(running.permits(2).is_none());
+            let mut body = MemoryBody::new(&Handle::current(), &slots, permits, bytes, WITHIN);
+            assert!(slots.permits(2).is_none());
             tokio::time::sleep(5 * WITHIN).await;
-            assert!(running.permits(2).is_some());
+            assert!(slots.permits(2).is_some());
             let mut all = 0;
             let end = loop {
-                match taken(&mut whole).await {
+                match taken(&mut body).await {
                     Some(Ok(piece)) => all += piece,
                     end => break end,
                 }
@@ -134,52 +137,53 @@ mod tests {
         });
     }
 
-    /// Somebody who wants more than one of them has is not forgotten with that one, nor with who wants less.
+    /// A request for more slots than one body has stays pending after that body has ended, and after a
+    /// smaller request.
     #[test]
-    fn as_many_give_up_as_are_needed() {
+    fn only_needed_stalled_bodies_end() {
         runtime().block_on(async {
-            let running = Arc::new(Running::new(4));
-            let make = |places| {
-                let place = running.permits(places).unwrap();
+            let slots = Arc::new(Slots::new(4));
+            let make = |count| {
+                let permits = slots.permits(count).unwrap();
                 let bytes = vec![7; 9 * PIECE_BYTES];
-                Whole::new(&Handle::current(), &running, place, bytes, WITHIN)
+                MemoryBody::new(&Handle::current(), &slots, permits, bytes, WITHIN)
             };
             let all = [make(1), make(1), make(1)];
-            assert!(running.permits(3).is_none());
-            drop(running.permits(1).unwrap());
-            assert!(running.permits(2).is_none());
+            assert!(slots.permits(3).is_none());
+            drop(slots.permits(1).unwrap());
+            assert!(slots.permits(2).is_none());
             tokio::time::sleep(5 * WITHIN).await;
-            assert!(running.permits(3).is_some());
+            assert!(slots.permits(3).is_some());
             drop(all);
         });
     }
 
     #[test]
-    fn it_ends_with_the_server_or_with_who_asked() {
+    fn body_ends_with_the_server_or_with_its_client() {
         runtime().block_on(async {
-            let running = Arc::new(Running::new(2));
+            let slots = Arc::new(Slots::new(2));
             let hour = Duration::from_secs(3_600);
             let make = || {
-                let place = running.permits(1).unwrap();
+                let permits = slots.permits(1).unwrap();
                 let bytes = vec![7; 9 * PIECE_BYTES];
-                Whole::new(&Handle::current(), &running, place, bytes, hour)
+                MemoryBody::new(&Handle::current(), &slots, permits, bytes, hour)
             };
             let (gone, mut kept) = (make(), make());
             drop(gone);
             let mut all = taken(&mut kept).await.unwrap().unwrap();
             tokio::time::timeout(hour, async {
-                while running.places.available_permits() < 1 {
+                while slots.free.available_permits() < 1 {
                     tokio::task::yield_now().await;
                 }
             })
             .await
             .unwrap();
-            running.ends.send_replace(true);
+            slots.close();
             while let Some(Ok(piece)) = taken(&mut kept).await {
                 all += piece;
             }
             assert!(all < 9 * PIECE_BYTES);
-            assert_eq!(running.places.available_permits(), 2);
+            assert_eq!(slots.free.available_permits(), 2);
         });
     }
 }
