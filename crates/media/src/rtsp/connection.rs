@@ -225,13 +225,11 @@ enum Ready {
     Over,
 }
 
-/// What follows a request.
-enum Then {
-    /// The next one.
-    Next,
-    /// Packets are recorded.
+/// What a connection does after a request.
+enum NextStep {
+    /// It reads the next request.
+    Read,
     Record,
-    /// They are played.
     Play(Box<play_request::PlayRequest>),
 }
 
@@ -258,14 +256,14 @@ impl<'a> Connection<'a> {
                 return Ok(());
             };
             let (said, then) = match self.admit(&request)? {
-                Some(refused) => (refused.done(), Then::Next),
+                Some(refused) => (refused.done(), NextStep::Read),
                 None => self.handle(&request),
             };
             self.tell(&said)?;
             let again = match then {
-                Then::Next => true,
-                Then::Record => self.record()?,
-                Then::Play(wanted) => self.play(wanted)?,
+                NextStep::Read => true,
+                NextStep::Record => self.record()?,
+                NextStep::Play(wanted) => self.play(wanted)?,
             };
             if !again {
                 return Ok(());
@@ -423,9 +421,9 @@ impl<'a> Connection<'a> {
     }
 
     /// What a request is answered, and what follows.
-    fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+    fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
         let peer = self.peer;
-        let next = |answer: Answer| (answer.log(peer, request).done(), Then::Next);
+        let next = |answer: Answer| (answer.log(peer, request).done(), NextStep::Read);
         if let Some(said) = self.wrong_session(request) {
             return next(said);
         }

@@ -23,7 +23,7 @@ use super::play_request::{PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::played_at_least;
 use super::target::strange;
 use super::unwanted::Unwanted;
-use super::{Asked, Connection, Ended, Part, Role, RtspSession, Then};
+use super::{Asked, Connection, Ended, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
 use crate::archive::start::Place;
@@ -63,7 +63,7 @@ impl After {
 
 impl Connection<'_> {
     /// Whether it can be played from there, and that it is.
-    pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+    pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
         let Some(RtspSession {
             id,
             role: Role::Player { parts, .. },
@@ -71,15 +71,15 @@ impl Connection<'_> {
         }) = &self.session
         else {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
-            return (said.done(), Then::Next);
+            return (said.done(), NextStep::Read);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
         if let Some(why) = strange(request) {
-            return (said(StatusCode::NotFound).because(why), Then::Next);
+            return (said(StatusCode::NotFound).because(why), NextStep::Read);
         }
         let of = match self.playable() {
             Ok(of) => of,
-            Err((status, why)) => return (said(status).because(why), Then::Next),
+            Err((status, why)) => return (said(status).because(why), NextStep::Read),
         };
         let wanted = self
             .terms(request, &of)
@@ -87,11 +87,11 @@ impl Connection<'_> {
         let mut wanted = match wanted {
             Ok(wanted) => wanted,
             Err(Unwanted::Range(why)) => {
-                return (said(StatusCode::InvalidRange).because(why), Then::Next);
+                return (said(StatusCode::InvalidRange).because(why), NextStep::Read);
             }
             Err(Unwanted::Archive(error)) => {
                 let said = said(StatusCode::InternalServerError);
-                return (said.because(error.to_string()), Then::Next);
+                return (said.because(error.to_string()), NextStep::Read);
             }
         };
         let speed = self.speed(wanted.terms.speed, parts);
@@ -106,7 +106,7 @@ impl Connection<'_> {
         if let Some(speed) = speed {
             said = said.header(SPEED, factor(speed));
         }
-        (said.done(), Then::Play(Box::new(wanted)))
+        (said.done(), NextStep::Play(Box::new(wanted)))
     }
 
     /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
@@ -172,17 +172,17 @@ impl Connection<'_> {
         while let Some(wanted) = next {
             match self.play_once(*wanted)? {
                 None => return Ok(false),
-                Some(Then::Play(again)) => next = Some(again),
-                Some(Then::Next | Then::Record) => next = None,
+                Some(NextStep::Play(again)) => next = Some(again),
+                Some(NextStep::Read | NextStep::Record) => next = None,
             }
         }
         Ok(true)
     }
 
     /// Plays; what follows, `None`: the connection has ended.
-    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<Then>, Ended> {
+    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<NextStep>, Ended> {
         let Some(mut session) = self.session.take() else {
-            return Ok(Some(Then::Next));
+            return Ok(Some(NextStep::Read));
         };
         session.paused = None;
         let mut sent = std::mem::take(&mut session.sent);
@@ -193,7 +193,7 @@ impl Connection<'_> {
             ..
         } = &session
         else {
-            return Ok(Some(Then::Next));
+            return Ok(Some(NextStep::Read));
         };
         let volumes = wanted.parts.iter().map(|of| {
             let volume = parts[of.number].archive.volume().name();
@@ -226,7 +226,7 @@ impl Connection<'_> {
             After::Goes => {
                 session.sent = sent;
                 self.session = Some(session);
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
             After::Ends(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
@@ -240,7 +240,7 @@ impl Connection<'_> {
                     drop(session);
                 }
                 self.tell(&said)?;
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
             After::Again(request, positions, continuations) => {
                 // Without a Range it goes on from there; what has ended begins anew.
@@ -249,17 +249,17 @@ impl Connection<'_> {
                 self.session = Some(session);
                 let (said, then) = self.begin_play(&request);
                 self.tell(&said)?;
-                if matches!(then, Then::Play(_)) {
+                if matches!(then, NextStep::Play(_)) {
                     return Ok(Some(then));
                 }
                 if let Some(wanted) = self.go_on(terms, continuations) {
-                    return Ok(Some(Then::Play(wanted)));
+                    return Ok(Some(NextStep::Play(wanted)));
                 }
                 // It had come to its end, and that was all.
                 let session = self.session.as_mut();
                 let said = session.map(|of| farewell(&of.transports, &mut of.sent));
                 self.send_all(&said.unwrap_or_default())?;
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
         }
     }
