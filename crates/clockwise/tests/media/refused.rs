@@ -49,7 +49,7 @@ fn who_is_refused_is_told_why_and_so_is_the_log() {
     assert!(
         refused
             .body
-            .contains("MB/s are what was reserved to record it"),
+            .contains("MB/s are from the reservation for recording it"),
         "{refused:?}"
     );
     assert_eq!(reservations(&site), players.len());
@@ -93,7 +93,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &much,
             &[][..],
             [
-                "the 6875.000 MB/s are what the camera's description says",
+                "the 6875.000 MB/s are from the camera's description",
                 "b=AS",
                 "`--rate` of the source",
             ],
@@ -102,7 +102,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &unknown,
             &[][..],
             [
-                "the 2000.000 MB/s are `rate` under [rtsp]",
+                "the 2000.000 MB/s are from `rate` under [rtsp]",
                 "b=AS",
                 "`--rate` of the source",
             ],
@@ -111,7 +111,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &much,
             &["--rate", "3GB/s"][..],
             [
-                "the 3000.000 MB/s are what the source was added with",
+                "the 3000.000 MB/s are from `--rate` of the source",
                 "`--rate`",
                 "lower one",
             ],
@@ -135,13 +135,13 @@ fn a_refusal_says_where_the_rate_comes_from() {
         (
             &much,
             [
-                "the 6875.000 MB/s are what the announced description says",
+                "the 6875.000 MB/s are from the announced description",
                 "announce less",
             ],
         ),
         (
             &unknown,
-            ["the 2000.000 MB/s are `rate` under [rtsp]", "announce it"],
+            ["the 2000.000 MB/s are from `rate` under [rtsp]", "announce it"],
         ),
     ] {
         let mut client = Client::connect(address);
