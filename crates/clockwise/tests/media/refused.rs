@@ -68,7 +68,7 @@ fn who_is_refused_is_told_why_and_so_is_the_log() {
     for (said, parts) in [
         ("a player is refused", ["peer=127.0.0.1:", "volume=\"cam\""]),
         (
-            "what a session asks for is refused",
+            "a change of a session is refused",
             ["session=", "would fit"],
         ),
         ("a Speed is refused", ["peer=127.0.0.1:", "would fit"]),
@@ -141,7 +141,10 @@ fn a_refusal_says_where_the_rate_comes_from() {
         ),
         (
             &unknown,
-            ["the 2000.000 MB/s are from `rate` under [rtsp]", "announce it"],
+            [
+                "the 2000.000 MB/s are from `rate` under [rtsp]",
+                "announce it",
+            ],
         ),
     ] {
         let mut client = Client::connect(address);

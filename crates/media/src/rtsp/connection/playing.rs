@@ -1,4 +1,4 @@
-//! PLAY: packets go, each when its time has come, until PAUSE, TEARDOWN, silence, or the end of the connection.
+//! PLAY: packets are sent, each at its due time, until PAUSE, TEARDOWN, silence, or the end of the connection.
 
 mod sending;
 
@@ -18,10 +18,10 @@ use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
 use super::outgoing::{Full, Outgoing, Sent, Tally, farewell};
-use super::parameters::named;
-use super::play_request::{PlayRequest, Playable, RequestedPart, Terms};
-use super::setup::played_at_least;
-use super::target::strange;
+use super::parameters::named_part;
+use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
+use super::setup::player_rate_min;
+use super::target::unknown_part;
 use super::unwanted::Unwanted;
 use super::{Asked, Connection, Ended, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
@@ -38,31 +38,33 @@ use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 
-/// What a request while playing leads to.
-enum After {
-    Goes,
-    /// PAUSE or TEARDOWN, and where each of what is played was.
-    Ends(Box<Asked>, Vec<Option<Place>>),
-    /// PLAY, where each of what is played was, and how it would have gone on.
-    Again(Box<Asked>, Vec<Option<Place>>, Vec<Option<Continuation>>),
+/// How playing ended.
+enum PlayEnd {
+    /// All packets were sent.
+    Completed,
+    /// By PAUSE or TEARDOWN, with the position of each part.
+    Stopped(Box<Asked>, Vec<Option<Place>>),
+    /// By another PLAY, with the position of each part, and the state to go on with.
+    Replaced(Box<Asked>, Vec<Option<Place>>, Vec<Option<Continuation>>),
+    /// With the connection, the server, or the session.
     Closed,
 }
 
-impl After {
-    /// Why nothing is played any more, for the log.
-    fn why(&self) -> &'static str {
+impl PlayEnd {
+    /// The reason for the log.
+    fn reason(&self) -> &'static str {
         match self {
-            Self::Goes => "all of it was sent",
-            Self::Ends(request, _) if *request.method() == Method::Pause => "it was paused",
-            Self::Ends(..) => "it was torn down",
-            Self::Again(..) => "something else is asked for",
-            Self::Closed => "the connection or the server ends",
+            Self::Completed => "all of it was sent",
+            Self::Stopped(request, _) if *request.method() == Method::Pause => "PAUSE",
+            Self::Stopped(..) => "TEARDOWN",
+            Self::Replaced(..) => "another PLAY",
+            Self::Closed => "the connection, the session or the server ends",
         }
     }
 }
 
 impl Connection<'_> {
-    /// Whether it can be played from there, and that it is.
+    /// Answers PLAY.
     pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
         let Some(RtspSession {
             id,
@@ -74,16 +76,16 @@ impl Connection<'_> {
             return (said.done(), NextStep::Read);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        if let Some(why) = strange(request) {
+        if let Some(why) = unknown_part(request) {
             return (said(StatusCode::NotFound).because(why), NextStep::Read);
         }
-        let of = match self.playable() {
-            Ok(of) => of,
+        let playable = match self.playable() {
+            Ok(playable) => playable,
             Err((status, why)) => return (said(status).because(why), NextStep::Read),
         };
         let wanted = self
-            .terms(request, &of)
-            .and_then(|terms| self.wanted(terms, &of));
+            .terms(request, &playable)
+            .and_then(|terms| self.locate(terms, &playable));
         let mut wanted = match wanted {
             Ok(wanted) => wanted,
             Err(Unwanted::Range(why)) => {
@@ -94,8 +96,8 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), NextStep::Read);
             }
         };
-        let speed = self.speed(wanted.terms.speed, parts);
-        wanted.plays_at(speed);
+        let speed = self.reserve_speed(wanted.terms.speed, parts);
+        wanted.set_speed(speed);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
         if let Some(info) = self.rtp_info(request, parts, &mut wanted) {
             said = said.header(RTP_INFO, info);
@@ -109,23 +111,23 @@ impl Connection<'_> {
         (said.done(), NextStep::Play(Box::new(wanted)))
     }
 
-    /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
+    /// The request that goes on with what was played, after another PLAY was refused; `None` if that is impossible.
     fn go_on(
         &self,
         terms: Terms,
         continuations: Vec<Option<Continuation>>,
     ) -> Option<Box<PlayRequest>> {
         let mut of = self.playable().ok()?;
-        of.is_as_it_was = true;
-        // Without it that would be the beginning.
+        of.selection = PartSelection::Previous;
+        // Without a position it would play from the beginning.
         of.paused?;
-        let mut wanted = self.wanted(terms.going_on(), &of).ok()?;
-        wanted.plays_at(terms.speed);
+        let mut wanted = self.locate(terms.going_on(), &of).ok()?;
+        wanted.set_speed(terms.speed);
         wanted.continuations = continuations;
         Some(Box::new(wanted))
     }
 
-    /// What of the session can be played now.
+    /// The state of the session for a PLAY; or the status and the reason of its refusal.
     fn playable(&self) -> Result<Playable<'_>, (StatusCode, String)> {
         let Some(RtspSession {
             role: Role::Player { parts, is_live },
@@ -143,7 +145,7 @@ impl Connection<'_> {
                 Some(Part {
                     archive, recording, ..
                 }) => format!(
-                    "recording {} in volume {:?} is not there any more",
+                    "recording {} in volume {:?} has been deleted",
                     recording.number,
                     archive.volume().name()
                 ),
@@ -151,7 +153,7 @@ impl Connection<'_> {
             };
             return Err((StatusCode::NotFound, why));
         };
-        // What of the others has been deleted or overwritten is not played any more.
+        // Recordings of other volumes that have been deleted or overwritten are left out.
         let recordings = self.recordings(parts, &master);
         let recordings =
             recordings.map_err(|error| (StatusCode::InternalServerError, error.to_string()))?;
@@ -161,12 +163,12 @@ impl Connection<'_> {
             master,
             transports,
             paused: paused.as_deref(),
-            is_as_it_was: false,
+            selection: PartSelection::All,
             is_live: *is_live,
         })
     }
 
-    /// Plays, and what is asked for instead while it does; whether the connection goes on.
+    /// Plays, also what further PLAY requests ask for; returns false if the connection ends.
     pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, Ended> {
         let mut next = Some(wanted);
         while let Some(wanted) = next {
@@ -179,7 +181,7 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    /// Plays; what follows, `None`: the connection has ended.
+    /// Plays one request to its end; returns `None` if the connection has ended.
     fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<NextStep>, Ended> {
         let Some(mut session) = self.session.take() else {
             return Ok(Some(NextStep::Read));
@@ -202,9 +204,9 @@ impl Connection<'_> {
         });
         let volumes: Vec<&str> = volumes.collect();
         let (mut tally, terms) = (Tally::default(), wanted.terms);
-        let after = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
-        let why: &dyn std::fmt::Display = match &after {
-            Ok(after) => &after.why(),
+        let end = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
+        let why: &dyn std::fmt::Display = match &end {
+            Ok(end) => &end.reason(),
             Err(error) => error,
         };
         let Tally {
@@ -213,7 +215,7 @@ impl Connection<'_> {
             copied_bytes,
         } = tally;
         let volume = volumes.join("+");
-        match &after {
+        match &end {
             Err(Ended::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
                 tracing::warn!(peer = %self.peer, volume, %error, packets, bytes, copied_bytes, "playing fails");
             }
@@ -221,14 +223,14 @@ impl Connection<'_> {
                 tracing::info!(peer = %self.peer, volume, %why, packets, bytes, copied_bytes, "playing ends");
             }
         }
-        match after? {
-            After::Closed => Ok(None),
-            After::Goes => {
+        match end? {
+            PlayEnd::Closed => Ok(None),
+            PlayEnd::Completed => {
                 session.sent = sent;
                 self.session = Some(session);
                 Ok(Some(NextStep::Read))
             }
-            After::Ends(request, positions) => {
+            PlayEnd::Stopped(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
                     .session(id, self.shared.config.timeout)
                     .done();
@@ -242,7 +244,7 @@ impl Connection<'_> {
                 self.tell(&said)?;
                 Ok(Some(NextStep::Read))
             }
-            After::Again(request, positions, continuations) => {
+            PlayEnd::Replaced(request, positions, continuations) => {
                 // Without a Range it goes on from there; what has ended begins anew.
                 session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
                 session.sent = sent;
@@ -271,21 +273,21 @@ impl Connection<'_> {
         wanted: PlayRequest,
         id: &str,
         tally: &mut Tally,
-    ) -> Result<After, Ended> {
+    ) -> Result<PlayEnd, Ended> {
         let listen = |part: &Part| part.archive.listen();
         let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
         let shared = self.shared;
         let Some(playback) = presentation(shared, parts, wanted)? else {
-            return Ok(After::Goes);
+            return Ok(PlayEnd::Completed);
         };
         let mut out = Outgoing::new(playback, transports, sent);
-        let after = self.send_all_of(&mut out, parts, &live, id);
+        let end = self.send_all_of(&mut out, parts, &live, id);
         *tally = out.tally();
-        after
+        end
     }
 }
 
-/// What is wanted, of what is reserved.
+/// The presentation of a request, with the streams of the session.
 fn presentation<'b>(
     shared: &'b Shared,
     parts: &'b [Part],
@@ -297,14 +299,14 @@ fn presentation<'b>(
         mut continuations,
         ..
     } = wanted;
-    // What is read is there after a period of the disks. The first block is there already, so that each one behind it is
-    // asked for a block's period earlier than if it were not: so much earlier playing begins, or what that block lasts.
+    // A read takes up to a period of the disks. If the first block has been read already, each further one is requested a
+    // block's period earlier: playing begins earlier by that, or by the length of the first block if that is shorter.
     let waits = of_parts.iter().map(|of| {
         let stream = &parts[of.number].reserved;
         let period = |of| stream.rate().period_of(of).unwrap_or(Nanos::ZERO);
         let buffer = period(stream.buffer());
         let sooner = of.lasts(first_unix_ns).min(buffer);
-        // Of a longer block of the disks it may have no more than its last one to go on with.
+        // With longer blocks of the disks the first block may be the last buffer of one.
         let later = period(stream.block()).saturating_sub(buffer);
         let waits = stream.longest_period().saturating_add(later);
         waits.saturating_sub(sooner)
@@ -323,7 +325,7 @@ fn presentation<'b>(
         } = &parts[of.number];
         let (buffer, block) = (reserved.buffer().get(), reserved.block().get());
         let recorded = description.rate().unwrap_or(shared.config.rate);
-        let demand = PlayerDemand::new(buffer, *is_guess, recorded, played_at_least(block));
+        let demand = PlayerDemand::new(buffer, *is_guess, recorded, player_rate_min(block));
         let origin = Origin {
             at,
             media_ns: media_ns(first_unix_ns, of.begun_ns),
@@ -354,7 +356,7 @@ fn presentation<'b>(
     Ok(Presentation::new(played, first_unix_ns))
 }
 
-/// What of a volume is played behind what is wanted of it: the master is played alone.
+/// The recordings of a volume that are played after the first one; `None` for the master, which is played alone.
 fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Option<Others<'b>> {
     let (first, last) = of.numbers?;
     let (master, part) = (parts.first()?, parts.get(of.number)?);
@@ -368,7 +370,7 @@ fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Opti
     })
 }
 
-/// A factor as headers have it.
+/// A factor in the format of headers.
 fn factor(of: Scale) -> String {
     format!("{:.3}", of.0 as f64 / 1_000.0)
 }

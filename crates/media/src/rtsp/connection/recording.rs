@@ -126,7 +126,7 @@ impl Connection<'_> {
         transports.iter().flatten().for_each(Transport::widen);
         let mut recorder = RtpRecorder::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
-        self.recorder = Some(Arc::clone(&member));
+        self.recording = Some(Arc::clone(&member));
         let run = RecordingRun {
             recorder: &mut recorder,
             member: &member,
@@ -140,7 +140,7 @@ impl Connection<'_> {
         let received = self.move_packets(run);
         let end = self.finish_recording(recorder, received, &member, transports, &name);
         drop(stream);
-        self.recorder = None;
+        self.recording = None;
         drop(member);
         self.shared.archives.looks().look_at(&name.volume);
         self.leave_recording(end?, session, changes)
