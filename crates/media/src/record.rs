@@ -11,7 +11,7 @@
 //! | `buffers` | the block that is being filled, and the full one before it |
 //! | `output` | seals blocks, indexes them, and writes them |
 //! | `block_text` | the description that each block ends with |
-//! | `rate` | asks for another rate when packets arrive at one |
+//! | `rate` | requests another rate when packets arrive faster or slower |
 //! | `tracks`, `track` | the sender, order, clock and frames of each track |
 //! | `counts`, [missing] | counts of packets, and the ranges of missing ones |
 //! | `datagrams` | receives by UDP |
@@ -44,8 +44,8 @@ use crate::sdp::Description;
 use crate::session::registry::Session;
 use block_text::BlockText;
 use buffers::BlockBuffers;
-use counts::PacketCounts;
 pub use counts::Tally;
+use counts::{LogScope, PacketCounts};
 pub use datagrams::Left;
 use output::BlockOutput;
 use rate::RateControl;
@@ -136,9 +136,9 @@ impl<'a> RtpRecorder<'a> {
         self.heard
     }
 
-    /// When the recording is over as far as its senders say: half a second after the last of those that were heard has said
-    /// that it leaves (RFC 3550, section 6.6). `None` if one of them has not. Late packets arrive until then, and a
-    /// sender that restarts under another SSRC has not left.
+    /// The time at which the recording is over because its senders have left: half a second after the last of those that were
+    /// heard has sent BYE (RFC 3550, section 6.6). `None` if one of them has not. Late packets arrive until then, and a sender
+    /// that restarts under another SSRC has not left.
     #[must_use]
     pub fn over_at(&self) -> Option<Time> {
         self.tracks.over_at()
@@ -168,7 +168,7 @@ impl<'a> RtpRecorder<'a> {
         output.rate.settle();
         output.text.raise_rate(output.rate.reserved());
         output.rate.look(output.writer.buffers(), self.counts.tally);
-        self.log_missing(false);
+        self.log_missing(LogScope::Due);
         Ok(())
     }
 
@@ -282,9 +282,9 @@ impl<'a> RtpRecorder<'a> {
         self.tracks.drop_packet(&mut self.counts, arrival, why);
     }
 
-    /// Logs which packets are missing, if it is time for that; with `ends` all of them.
-    fn log_missing(&mut self, ends: bool) {
-        let Some(missing) = self.counts.take_missing(ends) else {
+    /// Logs which packets are missing.
+    fn log_missing(&mut self, which: LogScope) {
+        let Some(missing) = self.counts.take_missing(which) else {
             return;
         };
         let writing = &self.output.writing;
@@ -309,7 +309,7 @@ impl<'a> RtpRecorder<'a> {
     /// # Errors
     /// When a block could not be written.
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
-        self.log_missing(true);
+        self.log_missing(LogScope::All);
         self.buffers.seal_last(&mut self.output);
         let report = self.output.finish()?;
         Ok((report, self.counts.tally))

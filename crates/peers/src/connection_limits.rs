@@ -28,14 +28,14 @@ enum CountKey {
 
 /// The limit that a connection would exceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Full {
+pub enum LimitReached {
     /// That of all connections.
     All(usize),
     /// That of this address or network.
     Each(IpAddr, usize),
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All(count) => write!(f, "connection limit reached ({count})"),
@@ -56,10 +56,10 @@ pub struct Denials {
 
 impl Denials {
     /// As [`LogThrottle::turn`].
-    pub fn turn(&mut self, full: Full, now: Instant) -> Option<u64> {
-        match full {
-            Full::All(_) => self.all.turn(now),
-            Full::Each(..) => self.each.turn(now),
+    pub fn turn(&mut self, limit: LimitReached, now: Instant) -> Option<u64> {
+        match limit {
+            LimitReached::All(_) => self.all.turn(now),
+            LimitReached::Each(..) => self.each.turn(now),
         }
     }
 }
@@ -113,16 +113,16 @@ impl ConnectionLimits {
     ///
     /// # Errors
     /// When a limit is reached.
-    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, Full> {
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, LimitReached> {
         let mut taken = self.locked();
         if total(&taken) >= self.all_max {
-            return Err(Full::All(self.all_max));
+            return Err(LimitReached::All(self.all_max));
         }
         let keys = self.keys(address);
         for (key, most) in &keys {
             let (CountKey::Host(address) | CountKey::Network(address)) = key;
             if taken.get(key).is_some_and(|count| count >= most) {
-                return Err(Full::Each(*address, *most));
+                return Err(LimitReached::Each(*address, *most));
             }
         }
         let keys: Vec<CountKey> = keys.into_iter().map(|(key, _)| key).collect();
@@ -175,19 +175,19 @@ mod tests {
         let mapped = "::ffff:192.0.2.1".parse().unwrap();
         for same in [a, mapped] {
             let full = places.take(same).err();
-            assert_eq!(full, Some(Full::Each(a, 3)));
+            assert_eq!(full, Some(LimitReached::Each(a, 3)));
         }
         let others = [b, b, c].map(|of| places.take(of).unwrap());
-        assert_eq!(places.take(c).err(), Some(Full::All(6)));
+        assert_eq!(places.take(c).err(), Some(LimitReached::All(6)));
         assert_eq!(places.taken(), 6);
         let neighbour = "2001:db8::2".parse().unwrap();
         drop(taken);
         // An IPv6 host gets half of the connections of its network.
         let more = places.take(c).unwrap();
-        assert_eq!(places.take(c).err(), Some(Full::Each(c, 2)));
+        assert_eq!(places.take(c).err(), Some(LimitReached::Each(c, 2)));
         let near = places.take(neighbour).unwrap();
         let full = places.take(neighbour).err();
-        assert_eq!(full, Some(Full::Each(network(c), 3)));
+        assert_eq!(full, Some(LimitReached::Each(network(c), 3)));
         drop((more, near));
         assert_eq!(places.taken(), 3);
         let again = places.take(a).unwrap();

@@ -29,6 +29,15 @@ pub struct Tally {
     pub copied_bytes: u64,
 }
 
+/// The missing packets that are to be logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LogScope {
+    /// Those that are due: lines are written once a second.
+    Due,
+    /// All of them, at the end.
+    All,
+}
+
 /// Counts packets and keeps the ranges of missing ones until they are logged.
 pub(super) struct PacketCounts {
     pub(super) tally: Tally,
@@ -85,8 +94,8 @@ impl PacketCounts {
         self.missing.came(track, number);
     }
 
-    /// The missing packets that are to be logged at this time; with `ends` all of them.
-    pub(super) fn take_missing(&mut self, ends: bool) -> Option<Told> {
-        self.missing.tell(clock::now(), ends)
+    /// The missing packets that are to be logged.
+    pub(super) fn take_missing(&mut self, which: LogScope) -> Option<Told> {
+        self.missing.tell(clock::now(), which == LogScope::All)
     }
 }

@@ -13,8 +13,8 @@ use crate::sdp;
 /// and an encoder that restarts says that it leaves as well.
 pub(super) const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
 
-/// How a track waits for a buffer. Over a connection nothing is sent meanwhile; by UDP, packets wait in the socket, and
-/// what the socket drops behind them is missing for want of a buffer as well.
+/// The wait of a track for a free buffer. Over a connection the peer is held up meanwhile. By UDP, packets wait in the socket,
+/// and packets that the socket drops behind them are missing for want of a buffer as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BufferWait {
     /// A buffer has been free since the last packet.
@@ -123,7 +123,7 @@ pub(super) struct Track {
     pub(super) pending_unfit: u32,
     /// Number of the last packet if it is a stray that was not recorded, and the reason.
     pub(super) dropped_stray: Option<(u16, Why)>,
-    /// What the socket has dropped; `None` if nothing has arrived by UDP.
+    /// Packets that its socket has dropped; `None` if nothing has arrived by UDP.
     pub(super) socket: Option<SocketDrops>,
     pub(super) wait: BufferWait,
 }

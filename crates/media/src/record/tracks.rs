@@ -62,7 +62,7 @@ impl TrackSet {
         self.tracks.get_mut(track)?.reception.report(clock::now())
     }
 
-    /// When the recording is over because its senders have left; `None` if one of those that were heard has not.
+    /// As [`RtpRecorder::over_at`](super::RtpRecorder::over_at).
     pub(super) fn over_at(&self) -> Option<Time> {
         let heard = self.tracks.iter().filter(|track| track.ssrc().is_some());
         let left: Option<Vec<Time>> = heard.map(|track| track.sender.left_at).collect();
@@ -153,7 +153,7 @@ impl TrackSet {
         let track = &mut self.tracks[number];
         let lost = track.take_packet(now);
         let mark = track.frames.mark(&parsed, payload, order, lost > 0);
-        // A stray says nothing about the jitter of the other packets, nor about their clock.
+        // A stray does not belong to the clock of the other packets, nor to their jitter.
         let media_ns = if order == Order::Stray {
             let clocks = &self.clocks;
             clocks.media_ns_of_stray(number, parsed.timestamp, arrival_ns)
@@ -238,7 +238,7 @@ impl TrackSet {
         arrival_ns: u64,
     ) -> Order {
         let of = &mut self.tracks[track];
-        // A packet that has waited says nothing by the time of its arrival.
+        // The arrival of a packet that has waited is not the time at which it was sent.
         let has_waited = of.is_starved() || of.has_dropped_before(header.sequence);
         let order = of.sequence.take(header, arrival_ns, has_waited);
         let dropped_stray = match order {
@@ -271,8 +271,8 @@ impl TrackSet {
         order
     }
 
-    /// The reason why packets have not been received, of which a socket has dropped `dropped`, or which over a connection
-    /// were perhaps not sent while nothing was received.
+    /// The reason why packets are missing. `dropped` of them were dropped by the socket, or over a connection perhaps not sent
+    /// because nothing was received.
     pub(super) fn reason_not_received(
         &self,
         counts: &mut PacketCounts,
@@ -298,7 +298,7 @@ impl TrackSet {
     }
 }
 
-/// An entry that says no more than when the packet arrived.
+/// An entry with the arrival of a packet alone.
 fn entry(arrival: Arrival<'_>, kind: Kind) -> Entry {
     Entry {
         track: arrival.track as u8,

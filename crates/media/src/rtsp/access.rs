@@ -14,7 +14,7 @@ use std::time::Instant;
 use sched::units::{Nanos, Time};
 
 pub(crate) use guard::parse;
-pub(crate) use guard::{Guard, Refused};
+pub(crate) use guard::{AuthError, Guard};
 use penalty::Penalties;
 pub(crate) use users::parse as parse_users;
 pub use users::{REALM, UsersError};
@@ -59,7 +59,7 @@ impl Permit {
 /// The configuration of users and rights.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessConfig {
-    /// The file of users.
+    /// The users file.
     pub users: std::path::PathBuf,
     /// Their rights. Without any permit every user has all rights.
     pub permits: Vec<Permit>,
@@ -77,7 +77,7 @@ impl Access {
     /// Reads the users.
     ///
     /// # Errors
-    /// When they cannot be read, or could be by others than their file's owner.
+    /// When the users file cannot be read, is invalid, or is accessible to others than its owner.
     pub fn open(config: &AccessConfig) -> Result<Self, UsersError> {
         let users = Users::open(&config.users)?;
         for Permit { user, .. } in &config.permits {
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Access {
     }
 }
 
-impl Refused {
+impl AuthError {
     /// The message for the peer. Refusals that may be guesses are logged.
     pub(crate) fn log(&self, peer: SocketAddr) -> &'static str {
         let (why, user, message) = match self {

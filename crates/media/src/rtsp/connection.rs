@@ -50,6 +50,7 @@ use crate::rtsp::receive::{ReceiveError, Receiver};
 use crate::rtsp::server::Shared;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
+use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::Session;
 use answer::{Answer, answer};
@@ -57,7 +58,7 @@ use outgoing::Sent;
 pub(crate) use target::volumes;
 
 /// A request with its body.
-type Asked = Request<Vec<u8>>;
+type ClientRequest = Request<Vec<u8>>;
 
 /// A peer that does not take a reply for this long is disconnected.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
@@ -67,7 +68,7 @@ const HANDSHAKE_WITHIN: Nanos = Nanos::from_secs(10);
 
 /// Why a connection was closed by the server.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionError {
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     #[error(transparent)]
@@ -117,8 +118,8 @@ struct Part {
     description: Description,
     reserved: ReservedStream,
     member: Arc<Session>,
-    /// The reserved rate is a default or that of the description, not a measured one.
-    is_guess: bool,
+    /// How its reserved rate is known.
+    estimate: RateEstimate,
     /// The number of its first track in the session.
     first_track: usize,
     /// The SSRC of each track for packets of further recordings.
@@ -166,7 +167,7 @@ struct RtspSession {
     transports: Vec<Option<Transport>>,
     /// Where each part of a player was paused.
     paused: Option<Vec<Option<Place>>>,
-    /// What a player has sent of each track.
+    /// Counts of each track that a player has sent.
     sent: Vec<Sent>,
 }
 
@@ -224,7 +225,7 @@ enum Ready {
     SessionEnded,
 }
 
-/// What a connection does after a request.
+/// The activity of a connection after a request.
 enum NextStep {
     /// It reads the next request.
     Read,
@@ -249,7 +250,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Serves requests until the connection ends.
-    pub(crate) fn serve(mut self) -> Result<(), Ended> {
+    pub(crate) fn serve(mut self) -> Result<(), ConnectionError> {
         loop {
             let Some(request) = self.idle()? else {
                 return Ok(());
@@ -274,7 +275,7 @@ impl<'a> Connection<'a> {
         Nanos(u64::try_from(self.shared.config.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// How long the peer may send nothing.
+    /// The time after which a peer that sends nothing is disconnected.
     fn patience(&self) -> Nanos {
         match self.link.is_handshaking() {
             true => self.timeout().min(HANDSHAKE_WITHIN),
@@ -283,7 +284,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Waits for the next request while no packets are moved; `None` if the peer has closed the connection or the server stops.
-    fn idle(&mut self) -> Result<Option<Asked>, Ended> {
+    fn idle(&mut self) -> Result<Option<ClientRequest>, ConnectionError> {
         loop {
             if self.skipping > 0 && !self.skip() {
                 if !self.wait_for_bytes()? {
@@ -316,7 +317,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Sleeps until bytes have arrived, and reads them; returns false if the peer has closed the connection or the server stops.
-    fn wait_for_bytes(&mut self) -> Result<bool, Ended> {
+    fn wait_for_bytes(&mut self) -> Result<bool, ConnectionError> {
         loop {
             let until = self.heard.saturating_add(self.patience());
             let mut wait = Wait::new();
@@ -346,7 +347,7 @@ impl<'a> Connection<'a> {
                 }
             }
             if clock::now() >= self.heard.saturating_add(self.patience()) {
-                return Err(Ended::Silent(self.patience()));
+                return Err(ConnectionError::Silent(self.patience()));
             }
         }
     }
@@ -360,7 +361,7 @@ impl<'a> Connection<'a> {
     }
 
     /// As [`Receiver::receive`].
-    fn receive(&mut self, most: usize) -> Result<Option<usize>, Ended> {
+    fn receive(&mut self, most: usize) -> Result<Option<usize>, ConnectionError> {
         Ok(self.receiver().receive(most)?)
     }
 
@@ -379,14 +380,14 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends a reply, and waits until all of it is sent.
-    fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), Ended> {
+    fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), ConnectionError> {
         let mut bytes = Vec::new();
         said.write(&mut bytes)
             .map_err(|_| io::Error::other("a reply cannot be written"))?;
         self.send_all(&bytes)
     }
 
-    fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+    fn send_all(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         loop {
@@ -406,20 +407,20 @@ impl<'a> Connection<'a> {
                 }
                 let ready = wait.sleep(true, Some(until))?;
                 if ready.contains(&Ready::Stop) {
-                    return Err(Ended::Stopped);
+                    return Err(ConnectionError::Stopped);
                 }
                 if ready.contains(&Ready::SessionEnded) {
-                    return Err(Ended::SessionEnded);
+                    return Err(ConnectionError::SessionEnded);
                 }
                 if ready.is_empty() && clock::now() >= until {
-                    return Err(Ended::Slow);
+                    return Err(ConnectionError::Slow);
                 }
             }
         }
     }
 
     /// The reply to a request, and what follows it.
-    fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
+    fn handle(&mut self, request: &ClientRequest) -> (Response<Vec<u8>>, NextStep) {
         let peer = self.peer;
         let next = |answer: Answer| (answer.log(peer, request).done(), NextStep::Read);
         if let Some(said) = self.wrong_session(request) {
@@ -466,7 +467,7 @@ impl<'a> Connection<'a> {
     }
 
     /// A reply with the session's identifier.
-    fn in_session(&self, request: &Asked, status: StatusCode) -> Answer {
+    fn in_session(&self, request: &ClientRequest, status: StatusCode) -> Answer {
         let mut said = answer(Some(request), status);
         if let Some(session) = &self.session {
             said = said.session(&session.id, self.shared.config.timeout);
@@ -475,7 +476,7 @@ impl<'a> Connection<'a> {
     }
 
     /// The refusal of a request that names a session other than the connection's.
-    fn wrong_session(&self, request: &Asked) -> Option<Answer> {
+    fn wrong_session(&self, request: &ClientRequest) -> Option<Answer> {
         let named = request.header(&rtsp_types::headers::SESSION)?.as_str();
         let named = named.split(';').next().unwrap_or_default().trim();
         let is_it = self

@@ -30,10 +30,10 @@ pub(crate) const ITEMS_AT_A_TIME: usize = 1_024;
 /// Bytes that belong to no packet or message and are skipped between two recorded packets.
 const STRAY_BYTES_MAX: usize = 65_536;
 
-/// How long packets that are queued in sockets at the end may wait for a buffer.
+/// Packets that are queued in sockets at the end may wait for a buffer for this long.
 const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// The same when the session was ended or the server stops, and buffers are free.
+/// When the session was ended or the server stops, packets are received for this long, as far as buffers are free.
 const REST_WITHIN_STOPPED: Nanos = Nanos::from_secs(1);
 
 /// A packet that has arrived in part.

@@ -115,7 +115,7 @@ impl Server {
             socket,
             tls: certified,
         }));
-        let accepting = Accepting {
+        let acceptor = Acceptor {
             shared: Arc::clone(&shared),
             limits: Arc::clone(&limits),
             denials: Denials::default(),
@@ -123,7 +123,7 @@ impl Server {
         };
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
-            .spawn(move || accepting.serve(&listeners))
+            .spawn(move || acceptor.serve(&listeners))
             .map_err(|error| host(&error))?;
         Ok(Self {
             shared,
@@ -204,7 +204,7 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> 
 }
 
 /// Accepts connections.
-struct Accepting {
+struct Acceptor {
     shared: Arc<Shared>,
     limits: Arc<ConnectionLimits>,
     /// Throttles warnings that peers cause.
@@ -213,7 +213,7 @@ struct Accepting {
     failed: LogThrottle,
 }
 
-impl Accepting {
+impl Acceptor {
     /// Accepts connections until the server ends, and then waits for their threads.
     fn serve(mut self, listeners: &[Listener]) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();

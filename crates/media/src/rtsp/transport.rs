@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::{io, iter};
 
 use rtsp_types::headers::transport::{
-    RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters, Transport as Asked,
-    TransportMode,
+    RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters,
+    Transport as RequestedTransport, TransportMode,
 };
 use rustix::net::sockopt;
 
@@ -71,7 +71,7 @@ impl Transport {
     /// # Errors
     /// When none of them is possible.
     pub(crate) fn choose(
-        asked: &[Asked],
+        asked: &[RequestedTransport],
         local: IpAddr,
         peer: IpAddr,
         number: usize,
@@ -80,7 +80,9 @@ impl Transport {
     ) -> Result<Self, TransportError> {
         let mut unsupported = TransportError::Unsupported;
         for one in asked {
-            let Asked::Rtp(one) = one else { continue };
+            let RequestedTransport::Rtp(one) = one else {
+                continue;
+            };
             if one.profile != RtpProfile::Avp || one.params.multicast {
                 continue;
             }
@@ -231,7 +233,7 @@ impl Transport {
     ///
     /// # Errors
     /// When a socket has lost its address.
-    pub(crate) fn answer(&self, records: bool) -> io::Result<Asked> {
+    pub(crate) fn answer(&self, records: bool) -> io::Result<RequestedTransport> {
         let mut params = RtpTransportParameters {
             unicast: true,
             ..RtpTransportParameters::default()
@@ -251,7 +253,7 @@ impl Transport {
                 RtpLowerTransport::Udp
             }
         };
-        Ok(Asked::Rtp(RtpTransport {
+        Ok(RequestedTransport::Rtp(RtpTransport {
             profile: RtpProfile::Avp,
             lower_transport: Some(lower),
             params,

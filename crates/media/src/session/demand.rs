@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use sched::units::{BytesPerSecond, Nanos, Time};
 
-/// How often a session looks at its demand: not with each packet.
+/// Interval at which a session looks at its demand.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
 /// A recorder that has borrowed buffers for this long needs a higher rate.
@@ -311,14 +311,23 @@ impl RecorderDemand {
     }
 }
 
+/// How the rate that a player has reserved is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RateEstimate {
+    /// It is that of the description, or a default.
+    Guessed,
+    /// It was measured over the recording.
+    Measured,
+}
+
 /// The demand of a player at the original speed.
 #[derive(Clone, Debug)]
 pub struct PlayerDemand {
     block_bytes: u64,
     measure: Measure,
     requests: RateRequests,
-    /// The reserved rate is a default or that of the description, not a measured one.
-    is_guess: bool,
+    /// How the reserved rate is known.
+    estimate: RateEstimate,
     /// The rate that was reserved for recording it: it was not written faster.
     recorded: BytesPerSecond,
     /// It reserves at least this.
@@ -331,11 +340,11 @@ pub struct PlayerDemand {
 
 impl PlayerDemand {
     /// Of a player of blocks of this length in bytes, which were recorded with `recorded` reserved. It reserves at least
-    /// `least`. `is_guess`: its reserved rate was not measured.
+    /// `least`.
     #[must_use]
     pub fn new(
         block_bytes: u64,
-        is_guess: bool,
+        estimate: RateEstimate,
         recorded: BytesPerSecond,
         least: BytesPerSecond,
     ) -> Self {
@@ -343,7 +352,7 @@ impl PlayerDemand {
             block_bytes,
             measure: Measure::default(),
             requests: RateRequests::new(),
-            is_guess,
+            estimate,
             recorded,
             least,
             began: None,
@@ -377,7 +386,8 @@ impl PlayerDemand {
         // A guess that is too high is lowered once; a rate that was raised for a while goes back to the first one.
         let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?).max(self.least);
         let is_long_ago = now >= self.changed.saturating_add(Nanos(WINDOW_NS));
-        let wanted = match self.is_guess && blocks > PLAYED_BLOCKS {
+        let is_guess = self.estimate == RateEstimate::Guessed;
+        let wanted = match is_guess && blocks > PLAYED_BLOCKS {
             true => wanted,
             false if is_long_ago => wanted.max(began),
             false => return None,
@@ -385,8 +395,8 @@ impl PlayerDemand {
         if wanted.0 >= rate.0 / 5 * 4 {
             return None;
         }
-        if self.is_guess {
-            (self.is_guess, self.began) = (false, Some(wanted));
+        if is_guess {
+            (self.estimate, self.began) = (RateEstimate::Measured, Some(wanted));
         }
         self.requests.ask(now, BytesPerSecond(0), wanted)
     }

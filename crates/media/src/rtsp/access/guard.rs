@@ -36,7 +36,7 @@ pub(crate) struct Credentials {
 
 /// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum AuthError {
     /// It has no credentials.
     Nobody,
     /// Its credentials cannot be parsed.
@@ -163,16 +163,16 @@ impl Credentials {
         known: Option<Secret>,
         method: &str,
         is_it: impl Fn(&str) -> bool,
-    ) -> Result<Secret, Refused> {
+    ) -> Result<Secret, AuthError> {
         let known = known.or_else(|| access.secret(&self.user));
         // An unknown user takes as long as a wrong password.
         let is_right = self.is_right(method, &known.unwrap_or_default());
         let secret = known.filter(|_| is_right && self.realm == REALM);
-        let secret = secret.ok_or_else(|| Refused::Wrong(self.user.clone()))?;
+        let secret = secret.ok_or_else(|| AuthError::Wrong(self.user.clone()))?;
         // Overheard credentials must not be usable for another request.
         match is_it(&self.uri) {
             true => Ok(secret),
-            false => Err(Refused::Syntax("uri is not that of the request")),
+            false => Err(AuthError::Syntax("uri is not that of the request")),
         }
     }
 }
@@ -219,14 +219,14 @@ impl Guard {
         method: &str,
         uri: Option<&Url>,
         now: Time,
-    ) -> Result<(), Refused> {
-        let said = parse(authorization.ok_or(Refused::Nobody)?);
+    ) -> Result<(), AuthError> {
+        let said = parse(authorization.ok_or(AuthError::Nobody)?);
         let checked = said
-            .map_err(Refused::Syntax)
+            .map_err(AuthError::Syntax)
             .and_then(|said| self.check_said(access, &said, method, uri, now));
         if matches!(
             checked,
-            Err(Refused::Syntax(_) | Refused::Wrong(_) | Refused::Other(_))
+            Err(AuthError::Syntax(_) | AuthError::Wrong(_) | AuthError::Other(_))
         ) {
             self.failures += 1;
         }
@@ -240,9 +240,9 @@ impl Guard {
         method: &str,
         uri: Option<&Url>,
         now: Time,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AuthError> {
         if let Some(user) = self.user().filter(|user| *user != said.user) {
-            return Err(Refused::Other(user.to_owned()));
+            return Err(AuthError::Other(user.to_owned()));
         }
         let known = self.logged_in.as_ref().map(|of| of.secret);
         let is_it = |said: &str| uri.is_some_and(|uri| is_of(said, uri));
@@ -251,10 +251,10 @@ impl Guard {
             let is_new = now.saturating_since(nonce.made) < NONCE_WITHIN;
             is_new && nonce.text == said.nonce
         });
-        let nonce = nonce.ok_or(Refused::Stale)?;
+        let nonce = nonce.ok_or(AuthError::Stale)?;
         if let Some((count, ..)) = said.counted {
             if count <= nonce.count {
-                return Err(Refused::Stale);
+                return Err(AuthError::Stale);
             }
             nonce.count = count;
         }
@@ -269,8 +269,8 @@ impl Guard {
     ///
     /// # Errors
     /// When the kernel has no random numbers.
-    pub(crate) fn challenge(&mut self, refused: &Refused, now: Time) -> std::io::Result<String> {
-        let is_stale = *refused == Refused::Stale;
+    pub(crate) fn challenge(&mut self, refused: &AuthError, now: Time) -> std::io::Result<String> {
+        let is_stale = *refused == AuthError::Stale;
         let is_old = |nonce: &Nonce| now.saturating_since(nonce.made) >= NONCE_WITHIN;
         if is_stale || self.nonce.as_ref().is_none_or(is_old) {
             self.nonce = Some(Nonce {

@@ -12,7 +12,7 @@ use ring::rand::SystemRandom;
 use sched::units::{Nanos, Time};
 
 use super::guard::{REFUSALS_MAX, parse};
-use super::{Access, REALM, Refused, Right};
+use super::{Access, AuthError, REALM, Right};
 
 /// A nonce is valid for this long.
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
@@ -71,7 +71,7 @@ pub enum Turned {
         challenge: String,
         /// The reason, for the client.
         why: &'static str,
-        /// How long the reply is to be delayed.
+        /// The delay of the reply.
         wait: Nanos,
     },
     /// The user has no right to play the volume; the reason, for the client.
@@ -143,8 +143,8 @@ impl Visitor {
         target: &str,
         authorization: Option<&str>,
         now: Time,
-    ) -> Result<String, Refused> {
-        let said = parse(authorization.ok_or(Refused::Nobody)?).map_err(Refused::Syntax)?;
+    ) -> Result<String, AuthError> {
+        let said = parse(authorization.ok_or(AuthError::Nobody)?).map_err(AuthError::Syntax)?;
         // Some clients write the whole URI instead of the path.
         let is_it = |said: &str| {
             let behind = said.split_once("://").map_or("", |(_, rest)| rest);
@@ -154,14 +154,14 @@ impl Visitor {
         let nonces = &self.access.nonces;
         match nonces.is_valid(said.nonce(), now, self.peer.ip()) {
             true => Ok(said.user().to_owned()),
-            false => Err(Refused::Stale),
+            false => Err(AuthError::Stale),
         }
     }
 
-    fn refused(&mut self, refused: &Refused, now: Time) -> Turned {
+    fn refused(&mut self, refused: &AuthError, now: Time) -> Turned {
         let why = refused.log(self.peer);
         let mut wait = Nanos::ZERO;
-        if !matches!(refused, Refused::Nobody | Refused::Stale) {
+        if !matches!(refused, AuthError::Nobody | AuthError::Stale) {
             self.failures += 1;
             wait = self.access.failed(self.peer.ip(), now);
         }
@@ -169,7 +169,7 @@ impl Visitor {
             return Turned::Guessing;
         }
         let nonce = self.access.nonces.make(now, self.peer.ip());
-        let stale = if *refused == Refused::Stale {
+        let stale = if *refused == AuthError::Stale {
             ", stale=true"
         } else {
             ""

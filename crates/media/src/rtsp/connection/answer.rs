@@ -7,7 +7,7 @@ use engine::stream::Refusal;
 use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
-use super::Asked;
+use super::ClientRequest;
 use peers::log_throttle::Sparing;
 
 /// The supported methods.
@@ -32,7 +32,7 @@ pub(super) struct Answer {
 }
 
 /// A reply to a request, if the request is known.
-pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
+pub(super) fn answer(request: Option<&ClientRequest>, status: StatusCode) -> Answer {
     let mut builder = Response::builder(Version::V1_0, status)
         .header(SERVER, concat!("clockwise/", env!("CARGO_PKG_VERSION")));
     if let Some(number) = request.and_then(|request| request.header(&CSEQ)) {
@@ -50,12 +50,12 @@ pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
 }
 
 /// The reply to a request whose reservation is refused.
-pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+pub(super) fn refused(request: &ClientRequest, refusal: &Refusal) -> Answer {
     refused_because(request, refusal, refusal.to_string())
 }
 
 /// As [`refused`], with this reason.
-pub(super) fn refused_because(request: &Asked, refusal: &Refusal, why: String) -> Answer {
+pub(super) fn refused_because(request: &ClientRequest, refusal: &Refusal, why: String) -> Answer {
     let status = match refusal {
         Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
             StatusCode::NotEnoughBandwidth
@@ -67,7 +67,7 @@ pub(super) fn refused_because(request: &Asked, refusal: &Refusal, why: String) -
 }
 
 /// The reply to OPTIONS.
-pub(super) fn options(request: &Asked) -> Answer {
+pub(super) fn options(request: &ClientRequest) -> Answer {
     answer(Some(request), StatusCode::Ok).header(PUBLIC, METHODS)
 }
 
@@ -114,7 +114,7 @@ impl Answer {
     }
 
     /// Logs the refusal of a request that begins to record or to play.
-    pub(super) fn log(self, peer: SocketAddr, request: &Asked) -> Self {
+    pub(super) fn log(self, peer: SocketAddr, request: &ClientRequest) -> Self {
         let is_refusal = self.status.is_client_error() || self.status.is_server_error();
         let begins = matches!(
             request.method(),

@@ -6,14 +6,14 @@ use rtsp_types::headers::{Range, Scale, TRANSPORT};
 
 use super::play_request::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::range::{self, npt, utc};
-use super::{Asked, parameters, target};
+use super::{ClientRequest, parameters, target};
 use crate::rtsp::transport::{Transport, transports};
 
 /// Parses everything in a request.
 ///
 /// # Panics
 /// When a parsed value is out of its range.
-pub(crate) fn request(request: &Asked) {
+pub(crate) fn request(request: &ClientRequest) {
     match range::requested(request) {
         Ok(Some(Range::Npt(range))) => {
             let _ = npt(range);

@@ -5,8 +5,8 @@ use rtsp_types::headers::{AUTHORIZATION, REQUIRE, UNSUPPORTED, WWW_AUTHENTICATE}
 use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
-use super::{Asked, Connection, Ended};
-use crate::rtsp::access::{Refused, Right};
+use super::{ClientRequest, Connection, ConnectionError};
+use crate::rtsp::access::{AuthError, Right};
 use crate::rtsp::poll::Wait;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,10 @@ impl Connection<'_> {
     ///
     /// # Errors
     /// After too many failed logins.
-    pub(super) fn admit(&mut self, request: &Asked) -> Result<Option<Answer>, Ended> {
+    pub(super) fn admit(
+        &mut self,
+        request: &ClientRequest,
+    ) -> Result<Option<Answer>, ConnectionError> {
         if request.version() != Version::V1_0 {
             let said = answer(Some(request), StatusCode::RTSPVersionNotSupported);
             return Ok(Some(said.reason("only RTSP/1.0 is supported")));
@@ -50,16 +53,16 @@ impl Connection<'_> {
         };
         let peer = self.peer;
         let why = match &refused {
-            Refused::Syntax(_) => {
+            AuthError::Syntax(_) => {
                 format!("invalid Authorization header: {}", refused.log(peer))
             }
             refused => refused.log(peer).to_owned(),
         };
-        if !matches!(refused, Refused::Nobody | Refused::Stale) {
+        if !matches!(refused, AuthError::Nobody | AuthError::Stale) {
             self.delay_refusal()?;
         }
         if self.guard.is_shut() {
-            return Err(Ended::Guessing);
+            return Err(ConnectionError::Guessing);
         }
         let challenge = self.guard.challenge(&refused, now)?;
         let said = answer(Some(request), StatusCode::Unauthorized);
@@ -67,7 +70,7 @@ impl Connection<'_> {
     }
 
     /// Delays the reply after a failed login. A connection that has logged in is not delayed: its packets must not wait.
-    fn delay_refusal(&self) -> Result<(), Ended> {
+    fn delay_refusal(&self) -> Result<(), ConnectionError> {
         let Some(access) = &self.shared.access else {
             return Ok(());
         };
@@ -77,7 +80,7 @@ impl Connection<'_> {
             let mut wait = Wait::new();
             wait.readable(std::os::fd::AsFd::as_fd(&self.shared.stop), Stop);
             if !wait.sleep(true, Some(until))?.is_empty() {
-                return Err(Ended::Stopped);
+                return Err(ConnectionError::Stopped);
             }
         }
         Ok(())
@@ -87,7 +90,12 @@ impl Connection<'_> {
     ///
     /// # Errors
     /// The refusal, if not.
-    pub(super) fn may(&self, request: &Asked, right: Right, volume: &str) -> Result<(), Answer> {
+    pub(super) fn may(
+        &self,
+        request: &ClientRequest,
+        right: Right,
+        volume: &str,
+    ) -> Result<(), Answer> {
         let (Some(access), Some(user)) = (&self.shared.access, self.guard.user()) else {
             return Ok(());
         };

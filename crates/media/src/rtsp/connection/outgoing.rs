@@ -23,7 +23,7 @@ const ANSWERS_BYTES_MAX: usize = 64 << 10;
 
 /// The destination that takes no more bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum Destination {
     /// The connection.
     Connection,
     /// A track's socket.
@@ -58,7 +58,7 @@ pub(super) struct Outgoing<'a> {
     /// Bytes of the next packet that have been sent.
     pub(super) packet_sent: usize,
     /// The destination that takes no more bytes at the moment.
-    pub(super) full: Option<Full>,
+    pub(super) full: Option<Destination>,
     /// Replies and reports, which are sent between two packets.
     pub(super) between: VecDeque<u8>,
     /// Changes of the reservation that are under way.

@@ -14,7 +14,7 @@ use sched::units::{Bytes, BytesPerSecond};
 use super::answer::refused;
 use super::answer::{Answer, answer};
 use super::target::target;
-use super::{Asked, Connection, Part, Role};
+use super::{ClientRequest, Connection, Part, Role};
 use crate::session::registry::Session;
 use peers::log_throttle::Sparing;
 
@@ -46,7 +46,7 @@ enum Outcome {
     Change(Wish),
 }
 
-fn outcome(request: &Asked, member: Option<&Session>) -> Outcome {
+fn outcome(request: &ClientRequest, member: Option<&Session>) -> Outcome {
     let said = |status| answer(Some(request), status);
     if lines(request.body()).next().is_none() {
         // It keeps the session alive.
@@ -74,7 +74,7 @@ fn outcome(request: &Asked, member: Option<&Session>) -> Outcome {
     }
 }
 
-fn get(request: &Asked, member: &Session) -> Answer {
+fn get(request: &ClientRequest, member: &Session) -> Answer {
     let (changer, mut text) = (member.changer(), String::new());
     let mut said: Vec<&str> = Vec::new();
     for (name, _) in lines(request.body()) {
@@ -93,7 +93,7 @@ fn get(request: &Asked, member: &Session) -> Answer {
     answer(Some(request), StatusCode::Ok).body("text/parameters", text.into_bytes())
 }
 
-fn wish(request: &Asked) -> Result<Wish, Answer> {
+fn wish(request: &ClientRequest) -> Result<Wish, Answer> {
     let said = |status| answer(Some(request), status);
     let mut wish = Wish::default();
     for (name, value) in lines(request.body()) {
@@ -122,7 +122,7 @@ fn wish(request: &Asked) -> Result<Wish, Answer> {
 
 /// The reply to a request whose change is done.
 fn reply_to_change(
-    request: &Asked,
+    request: &ClientRequest,
     member: &Session,
     wish: Wish,
     changed: Result<Granted, Refusal>,
@@ -146,7 +146,7 @@ fn reply_to_change(
 const QUEUED_MAX: usize = 8;
 
 /// A request, its session, and its change if that has begun.
-type QueuedRequest = (Box<Asked>, Arc<Session>, Option<(Wish, Change)>);
+type QueuedRequest = (Box<ClientRequest>, Arc<Session>, Option<(Wish, Change)>);
 
 /// Changes that go on while packets are moved, and requests that wait for them. They are answered in order.
 #[derive(Default)]
@@ -154,7 +154,11 @@ pub(super) struct Changes(VecDeque<QueuedRequest>);
 
 impl Changes {
     /// Takes a request; returns the reply, without the session, unless the request has to wait.
-    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Arc<Session>) -> Option<Answer> {
+    pub(super) fn ask(
+        &mut self,
+        request: Box<ClientRequest>,
+        member: &Arc<Session>,
+    ) -> Option<Answer> {
         if self.0.len() == QUEUED_MAX {
             let said = answer(Some(&request), StatusCode::ServiceUnavailable);
             return Some(said.reason("too many changes are under way: wait for their replies"));
@@ -215,7 +219,7 @@ impl Changes {
 ///
 /// # Errors
 /// The reply, if there is no change.
-fn begin_change(request: &Asked, member: &Session) -> Result<(Wish, Change), Answer> {
+fn begin_change(request: &ClientRequest, member: &Session) -> Result<(Wish, Change), Answer> {
     let wish = match outcome(request, Some(member)) {
         Outcome::Reply(said) => return Err(said),
         Outcome::Change(wish) => wish,
@@ -228,7 +232,7 @@ fn begin_change(request: &Asked, member: &Session) -> Result<(Wish, Change), Ans
 
 /// The part of a player that a request is for: the one whose volume it names, or the only one.
 pub(super) fn named_part<'b>(
-    request: &Asked,
+    request: &ClientRequest,
     parts: &'b [Part],
 ) -> Result<&'b Arc<Session>, Answer> {
     let is_about_all = lines(request.body()).next().is_none();
@@ -250,7 +254,7 @@ pub(super) fn named_part<'b>(
 
 impl Connection<'_> {
     /// The reply while no packets are moved.
-    pub(super) fn parameters_in_session(&self, request: &Asked) -> Answer {
+    pub(super) fn parameters_in_session(&self, request: &ClientRequest) -> Answer {
         let session = self.session.as_ref();
         let member = session.and_then(|session| match &session.role {
             Role::Publisher { reserved, .. } => Some(Ok(&reserved.as_ref()?.member)),

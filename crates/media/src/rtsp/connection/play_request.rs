@@ -9,7 +9,7 @@ use sched::units::Nanos;
 use super::answer::UNCARRIED;
 use super::range::{self, clock_text, from_ns, npt, utc};
 use super::unwanted::{Unwanted, ends_at, range_error, seconds};
-use super::{Asked, Connection, Part};
+use super::{ClientRequest, Connection, Part};
 use crate::archive::Recording;
 use crate::archive::block::{Block, Kind};
 use crate::archive::drift::Drift;
@@ -84,7 +84,7 @@ pub(super) struct RequestedPart {
 }
 
 impl RequestedPart {
-    /// How long the first block lasts, if it has been read, from the first shown packet on.
+    /// The length of the first block from the first shown packet on, if the block has been read.
     pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
         let Manner { scale, speed, .. } = self.manner;
         let Some(to) = self.lasts_to_ns.filter(|_| !scale.is_by_keys()) else {
@@ -176,7 +176,11 @@ impl PlayRequest {
 
 impl Connection<'_> {
     /// Parses the terms of a PLAY.
-    pub(super) fn terms(&self, request: &Asked, of: &Playable<'_>) -> Result<Terms, Unwanted> {
+    pub(super) fn terms(
+        &self,
+        request: &ClientRequest,
+        of: &Playable<'_>,
+    ) -> Result<Terms, Unwanted> {
         let range = range::requested(request)?;
         let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
@@ -222,7 +226,7 @@ impl Connection<'_> {
     /// As [`terms`](Self::terms); also refuses a beginning behind the end of the master.
     pub(super) fn terms_within(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         of: &Playable<'_>,
     ) -> Result<Terms, Unwanted> {
         let terms = self.terms(request, of)?;
@@ -324,7 +328,7 @@ impl Connection<'_> {
     /// `Range`, as far as they are in the first blocks. The blocks that are read for this are played later.
     pub(super) fn rtp_info(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         parts: &[Part],
         wanted: &mut PlayRequest,
     ) -> Option<String> {
@@ -403,7 +407,7 @@ fn firsts_in(
 }
 
 /// The `Speed` of a request.
-pub(super) fn speed(request: &Asked) -> Result<Option<Scale>, Unwanted> {
+pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, Unwanted> {
     let asked = request.typed_header::<Speed>();
     let asked = asked.map_err(|_| range_error("invalid Speed header"))?;
     let Some(asked) = asked.map(f64::from) else {
@@ -416,7 +420,7 @@ pub(super) fn speed(request: &Asked) -> Result<Option<Scale>, Unwanted> {
 }
 
 /// The `Scale` of a request; the original one if the requested one is impossible.
-fn scale(request: &Asked, of: &Playable<'_>) -> Result<Scale, Unwanted> {
+fn scale(request: &ClientRequest, of: &Playable<'_>) -> Result<Scale, Unwanted> {
     let asked = request.typed_header::<ScaleHeader>();
     let asked = asked.map_err(|_| range_error("invalid Scale header"))?;
     let Some(asked) = asked.map(f64::from) else {

@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Full, Outgoing, Sent, Tally, farewell};
+use super::outgoing::{Destination, Outgoing, Sent, Tally, farewell};
 use super::parameters::named_part;
 use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::player_rate_min;
 use super::target::unknown_part;
 use super::unwanted::Unwanted;
-use super::{Asked, Connection, Ended, NextStep, Part, Role, RtspSession};
+use super::{ClientRequest, Connection, ConnectionError, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
 use crate::archive::start::Place;
@@ -38,14 +38,18 @@ use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 
-/// How playing ended.
+/// The end of playing.
 enum PlayEnd {
     /// All packets were sent.
     Completed,
     /// By PAUSE or TEARDOWN, with the position of each part.
-    Stopped(Box<Asked>, Vec<Option<Place>>),
+    Stopped(Box<ClientRequest>, Vec<Option<Place>>),
     /// By another PLAY, with the position of each part, and the state to go on with.
-    Replaced(Box<Asked>, Vec<Option<Place>>, Vec<Option<Continuation>>),
+    Replaced(
+        Box<ClientRequest>,
+        Vec<Option<Place>>,
+        Vec<Option<Continuation>>,
+    ),
     /// With the connection, the server, or the session.
     Closed,
 }
@@ -65,7 +69,7 @@ impl PlayEnd {
 
 impl Connection<'_> {
     /// Answers PLAY.
-    pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
+    pub(super) fn begin_play(&mut self, request: &ClientRequest) -> (Response<Vec<u8>>, NextStep) {
         let Some(RtspSession {
             id,
             role: Role::Player { parts, .. },
@@ -169,7 +173,7 @@ impl Connection<'_> {
     }
 
     /// Plays, also what further PLAY requests ask for; returns false if the connection ends.
-    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, Ended> {
+    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, ConnectionError> {
         let mut next = Some(wanted);
         while let Some(wanted) = next {
             match self.play_once(*wanted)? {
@@ -182,7 +186,7 @@ impl Connection<'_> {
     }
 
     /// Plays one request to its end; returns `None` if the connection has ended.
-    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<NextStep>, Ended> {
+    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<NextStep>, ConnectionError> {
         let Some(mut session) = self.session.take() else {
             return Ok(Some(NextStep::Read));
         };
@@ -203,9 +207,16 @@ impl Connection<'_> {
             volume
         });
         let volumes: Vec<&str> = volumes.collect();
+        let volume = volumes.join("+");
         let (mut tally, terms) = (Tally::default(), wanted.terms);
         let end = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
-        let why: &dyn std::fmt::Display = match &end {
+        self.log_play_end(&volume, &end, tally);
+        session.sent = sent;
+        self.leave_playing(end?, session, terms)
+    }
+
+    fn log_play_end(&self, volume: &str, end: &Result<PlayEnd, ConnectionError>, tally: Tally) {
+        let why: &dyn std::fmt::Display = match end {
             Ok(end) => &end.reason(),
             Err(error) => error,
         };
@@ -214,29 +225,36 @@ impl Connection<'_> {
             bytes,
             copied_bytes,
         } = tally;
-        let volume = volumes.join("+");
-        match &end {
-            Err(Ended::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
+        match end {
+            Err(ConnectionError::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
                 tracing::warn!(peer = %self.peer, volume, %error, packets, bytes, copied_bytes, "playing fails");
             }
             _ => {
                 tracing::info!(peer = %self.peer, volume, %why, packets, bytes, copied_bytes, "playing ends");
             }
         }
-        match end? {
+    }
+
+    /// Answers the request that ended playing; returns `None` if the connection has ended.
+    fn leave_playing(
+        &mut self,
+        end: PlayEnd,
+        mut session: RtspSession,
+        terms: Terms,
+    ) -> Result<Option<NextStep>, ConnectionError> {
+        match end {
             PlayEnd::Closed => Ok(None),
             PlayEnd::Completed => {
-                session.sent = sent;
                 self.session = Some(session);
                 Ok(Some(NextStep::Read))
             }
             PlayEnd::Stopped(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
-                    .session(id, self.shared.config.timeout)
+                    .session(&session.id, self.shared.config.timeout)
                     .done();
                 let is_pause = *request.method() == Method::Pause;
                 if is_pause {
-                    (session.paused, session.sent) = (Some(positions), sent);
+                    session.paused = Some(positions);
                     self.session = Some(session);
                 } else {
                     drop(session);
@@ -245,19 +263,18 @@ impl Connection<'_> {
                 Ok(Some(NextStep::Read))
             }
             PlayEnd::Replaced(request, positions, continuations) => {
-                // Without a Range it goes on from there; what has ended begins anew.
+                // Without a Range, PLAY goes on from there; a presentation that has ended begins anew.
                 session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
-                session.sent = sent;
                 self.session = Some(session);
-                let (said, then) = self.begin_play(&request);
+                let (said, next) = self.begin_play(&request);
                 self.tell(&said)?;
-                if matches!(then, NextStep::Play(_)) {
-                    return Ok(Some(then));
+                if matches!(next, NextStep::Play(_)) {
+                    return Ok(Some(next));
                 }
                 if let Some(wanted) = self.go_on(terms, continuations) {
                     return Ok(Some(NextStep::Play(wanted)));
                 }
-                // It had come to its end, and that was all.
+                // The previous presentation had ended.
                 let session = self.session.as_mut();
                 let said = session.map(|of| farewell(&of.transports, &mut of.sent));
                 self.send_all(&said.unwrap_or_default())?;
@@ -273,7 +290,7 @@ impl Connection<'_> {
         wanted: PlayRequest,
         id: &str,
         tally: &mut Tally,
-    ) -> Result<PlayEnd, Ended> {
+    ) -> Result<PlayEnd, ConnectionError> {
         let listen = |part: &Part| part.archive.listen();
         let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
         let shared = self.shared;
@@ -319,13 +336,13 @@ fn presentation<'b>(
             description,
             reserved,
             member,
-            is_guess,
+            estimate,
             first_track,
             ..
         } = &parts[of.number];
         let (buffer, block) = (reserved.buffer().get(), reserved.block().get());
         let recorded = description.rate().unwrap_or(shared.config.rate);
-        let demand = PlayerDemand::new(buffer, *is_guess, recorded, player_rate_min(block));
+        let demand = PlayerDemand::new(buffer, *estimate, recorded, player_rate_min(block));
         let origin = Origin {
             at,
             media_ns: media_ns(first_unix_ns, of.begun_ns),
@@ -375,7 +392,7 @@ fn factor(of: Scale) -> String {
     format!("{:.3}", of.0 as f64 / 1_000.0)
 }
 
-impl From<ArchiveError> for Ended {
+impl From<ArchiveError> for ConnectionError {
     fn from(error: ArchiveError) -> Self {
         Self::Play(PlayError::Archive(error))
     }

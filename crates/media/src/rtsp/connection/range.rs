@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use rtsp_types::headers::{self, NptRange, NptTime, Range, UtcRange, UtcTime};
 
-use super::Asked;
+use super::ClientRequest;
 use super::unwanted::{Unwanted, range_error};
 use crate::play::presentation::media_ns;
 
 /// The range of a request, if it has one.
-pub(super) fn requested(request: &Asked) -> Result<Option<Range>, Unwanted> {
+pub(super) fn requested(request: &ClientRequest) -> Result<Option<Range>, Unwanted> {
     let text = request.header(&headers::RANGE).map(|of| of.as_str().trim());
     if text.is_some_and(is_before_all) {
         return Ok(Some(Range::Npt(NptRange::From(NptTime::Seconds(0, None)))));

@@ -1,6 +1,6 @@
 //! RECORD: packets arrive by UDP or between requests, until TEARDOWN, silence, or the end of the connection.
 //!
-//! [`RecordingSteps`] decides what is done next; this module does it.
+//! [`RecordingSteps`] decides about the next action; this module carries it out.
 
 mod steps;
 
@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
-use super::{Asked, Connection, Ended, NextStep, Reserved, Role, RtspSession};
+use super::{ClientRequest, Connection, ConnectionError, NextStep, Reserved, Role, RtspSession};
 use crate::archive::block::Kind;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
@@ -25,10 +25,10 @@ use crate::rtsp::transport::Transport;
 use crate::session::registry::Session;
 use steps::{Action, Conditions, EndReason, RecordingSteps, SleepKind, SleepPlan};
 
-/// How a recording ended.
+/// The end of a recording.
 enum RecordingEnd {
     /// By PAUSE or TEARDOWN.
-    Requested(Box<Asked>),
+    Requested(Box<ClientRequest>),
     /// All senders have left.
     SendersLeft,
     /// With the connection, the server, or the session.
@@ -69,7 +69,10 @@ struct RecordingName {
 
 impl Connection<'_> {
     /// Answers RECORD, and reserves for the recording if it follows a PAUSE.
-    pub(super) fn begin_record(&mut self, request: &Asked) -> (Response<Vec<u8>>, NextStep) {
+    pub(super) fn begin_record(
+        &mut self,
+        request: &ClientRequest,
+    ) -> (Response<Vec<u8>>, NextStep) {
         let session = self.session.as_ref();
         let is_ready = session.is_some_and(|session| {
             let is_set_up = session.transports.iter().any(Option::is_some);
@@ -92,7 +95,7 @@ impl Connection<'_> {
     }
 
     /// Records to the end; returns false if the connection ends as well.
-    pub(super) fn record(&mut self) -> Result<bool, Ended> {
+    pub(super) fn record(&mut self) -> Result<bool, ConnectionError> {
         let Some(mut session) = self.session.take() else {
             return Ok(true);
         };
@@ -150,15 +153,15 @@ impl Connection<'_> {
     fn finish_recording(
         &mut self,
         mut recorder: RtpRecorder<'_>,
-        received: Result<RecordingEnd, Ended>,
+        received: Result<RecordingEnd, ConnectionError>,
         member: &Session,
         transports: &[Option<Transport>],
         name: &RecordingName,
-    ) -> Result<RecordingEnd, Ended> {
+    ) -> Result<RecordingEnd, ConnectionError> {
         let has_failed = matches!(
             received,
-            Err(Ended::Record(RecordError::Pace(_))
-                | Ended::Receive(ReceiveError::Record(RecordError::Pace(_))))
+            Err(ConnectionError::Record(RecordError::Pace(_))
+                | ConnectionError::Receive(ReceiveError::Record(RecordError::Pace(_))))
         );
         let rest = match has_failed {
             true => Ok(()),
@@ -186,13 +189,13 @@ impl Connection<'_> {
         let (report, tally) = finished?;
         // The peer was not listened to meanwhile.
         self.heard = clock::now();
-        self.log_end(name, &report, tally);
+        self.log_recording_end(name, &report, tally);
         let end = received?;
         rest?;
         Ok(end)
     }
 
-    fn log_end(&self, name: &RecordingName, report: &PaceReport, tally: Tally) {
+    fn log_recording_end(&self, name: &RecordingName, report: &PaceReport, tally: Tally) {
         let RecordingName { volume, number } = name;
         let Tally {
             packets,
@@ -217,7 +220,7 @@ impl Connection<'_> {
         end: RecordingEnd,
         session: RtspSession,
         changes: Changes,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, ConnectionError> {
         let request = match end {
             RecordingEnd::Requested(request) => Some(request),
             RecordingEnd::SendersLeft => None,
@@ -243,7 +246,10 @@ impl Connection<'_> {
     }
 
     /// Receives until the recording ends.
-    fn move_packets(&mut self, mut run: RecordingRun<'_, '_>) -> Result<RecordingEnd, Ended> {
+    fn move_packets(
+        &mut self,
+        mut run: RecordingRun<'_, '_>,
+    ) -> Result<RecordingEnd, ConnectionError> {
         let mut steps = RecordingSteps::new();
         loop {
             run.recorder.advance()?;
@@ -271,7 +277,7 @@ impl Connection<'_> {
         &mut self,
         steps: &mut RecordingSteps,
         run: &mut RecordingRun<'_, '_>,
-    ) -> Result<Option<RecordingEnd>, Ended> {
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
         while let Some(action) = steps.next_action() {
             if let Some(end) = self.apply(action, steps, run)? {
                 return Ok(Some(end));
@@ -285,7 +291,7 @@ impl Connection<'_> {
         action: Action,
         steps: &mut RecordingSteps,
         run: &mut RecordingRun<'_, '_>,
-    ) -> Result<Option<RecordingEnd>, Ended> {
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
         match action {
             Action::DrainDisks => run.recorder.writer().drain(),
             Action::ReceiveDatagrams(track, kind) => {
@@ -313,7 +319,7 @@ impl Connection<'_> {
         &mut self,
         reason: EndReason,
         run: &mut RecordingRun<'_, '_>,
-    ) -> Result<RecordingEnd, Ended> {
+    ) -> Result<RecordingEnd, ConnectionError> {
         match reason {
             EndReason::Closed | EndReason::Stopped => {}
             EndReason::SendersLeft => {
@@ -331,9 +337,9 @@ impl Connection<'_> {
     /// Answers a request between packets; `Some` if it ends the recording, which is answered later.
     fn answer_while_recording(
         &mut self,
-        request: Box<Asked>,
+        request: Box<ClientRequest>,
         run: &mut RecordingRun<'_, '_>,
-    ) -> Result<Option<RecordingEnd>, Ended> {
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
         self.heard = clock::now();
         self.send_all(&run.reports.rest())?;
         if let Some(refused) = self.admit(&request)? {
@@ -356,12 +362,20 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    fn tell_in_session(&mut self, said: Answer, run: &RecordingRun<'_, '_>) -> Result<(), Ended> {
+    fn tell_in_session(
+        &mut self,
+        said: Answer,
+        run: &RecordingRun<'_, '_>,
+    ) -> Result<(), ConnectionError> {
         let timeout = self.shared.config.timeout;
         self.tell(&said.session(run.session_id, timeout).done())
     }
 
-    fn sleep(&self, run: &RecordingRun<'_, '_>, plan: SleepPlan) -> Result<Vec<Wakes>, Ended> {
+    fn sleep(
+        &self,
+        run: &RecordingRun<'_, '_>,
+        plan: SleepPlan,
+    ) -> Result<Vec<Wakes>, ConnectionError> {
         let (recorder, transports) = (&*run.recorder, run.transports);
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);

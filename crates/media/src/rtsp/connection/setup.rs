@@ -12,11 +12,12 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
-use super::{Asked, Connection, Part, Reserved, ReservedStream, Role, RtspSession};
+use super::{ClientRequest, Connection, Part, Reserved, ReservedStream, Role, RtspSession};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
+use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::{About, Does};
 
@@ -32,13 +33,13 @@ pub(super) fn player_rate_min(block_bytes: u64) -> BytesPerSecond {
 const MEASURED_BLOCKS_MIN: u64 = 8;
 
 /// The refusal if the host has no descriptor or no random numbers for a session.
-fn host_refusal(request: &Asked, error: &std::io::Error) -> Answer {
+fn host_refusal(request: &ClientRequest, error: &std::io::Error) -> Answer {
     answer(Some(request), StatusCode::ServiceUnavailable).reason(error.to_string())
 }
 
 impl Connection<'_> {
     /// ANNOUNCE: takes the description of a recording.
-    pub(super) fn announce(&mut self, request: &Asked) -> Answer {
+    pub(super) fn announce(&mut self, request: &ClientRequest) -> Answer {
         if self.session.is_some() {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
@@ -83,7 +84,7 @@ impl Connection<'_> {
         self.begin(request, role, tracks)
     }
 
-    fn begin(&mut self, request: &Asked, role: Role, tracks: usize) -> Answer {
+    fn begin(&mut self, request: &ClientRequest, role: Role, tracks: usize) -> Answer {
         match session_id() {
             Ok(id) => {
                 self.session = Some(RtspSession {
@@ -102,7 +103,7 @@ impl Connection<'_> {
     }
 
     /// DESCRIBE: the description of what a URL names.
-    pub(super) fn describe(&mut self, request: &Asked) -> Answer {
+    pub(super) fn describe(&mut self, request: &ClientRequest) -> Answer {
         let recorded = match self.recorded(request) {
             Ok(recorded) => recorded,
             Err(said) => return said,
@@ -131,7 +132,7 @@ impl Connection<'_> {
     }
 
     /// SETUP: chooses the transport of a track. The first SETUP reserves for all tracks.
-    pub(super) fn set_up(&mut self, request: &Asked) -> Answer {
+    pub(super) fn set_up(&mut self, request: &ClientRequest) -> Answer {
         let asked = request.header(&TRANSPORT);
         let Some(asked) = asked.and_then(|asked| transports(asked.as_str())) else {
             return answer(Some(request), StatusCode::UnsupportedTransport)
@@ -149,7 +150,7 @@ impl Connection<'_> {
         said
     }
 
-    fn set_up_track(&mut self, request: &Asked, asked: &Transports) -> Answer {
+    fn set_up_track(&mut self, request: &ClientRequest, asked: &Transports) -> Answer {
         let Some(track) = self.track(request) else {
             return answer(Some(request), StatusCode::NotFound)
                 .reason("there is no such track: DESCRIBE or ANNOUNCE name the tracks");
@@ -188,7 +189,7 @@ impl Connection<'_> {
     }
 
     /// The track that a request names as it was announced or described. The URL of the presentation names its only track.
-    fn track(&self, request: &Asked) -> Option<usize> {
+    fn track(&self, request: &ClientRequest) -> Option<usize> {
         let session = self.session.as_ref()?;
         let asked = target(request)?.rest;
         let mut named = track_named(session, &asked);
@@ -208,7 +209,7 @@ impl Connection<'_> {
     }
 
     /// Begins the session of a player, with its reservations.
-    fn begin_player(&mut self, request: &Asked) -> Result<(), Answer> {
+    fn begin_player(&mut self, request: &ClientRequest) -> Result<(), Answer> {
         let recorded = self.recorded(request)?;
         let is_live = target(request).is_some_and(|target| target.is_live);
         let mut tracks = 0;
@@ -226,7 +227,7 @@ impl Connection<'_> {
     /// Reserves for playing a recording.
     fn part(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         recorded: Recorded,
         first_track: usize,
     ) -> Result<Part, Answer> {
@@ -235,14 +236,14 @@ impl Connection<'_> {
             recording,
             description,
         } = recorded;
-        let (rate, is_guess) = self
+        let (rate, estimate) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
         let at_least = player_rate_min(archive.header().block_bytes);
-        let from = match is_guess {
+        let from = match estimate {
             _ if rate < at_least => RateFrom::Soon,
-            true => RateFrom::Recorded,
-            false => RateFrom::Measured,
+            RateEstimate::Guessed => RateFrom::Recorded,
+            RateEstimate::Measured => RateFrom::Measured,
         };
         let rate = rate.max(at_least);
         let volume = archive.volume().name();
@@ -272,35 +273,36 @@ impl Connection<'_> {
             description,
             reserved,
             member,
-            is_guess,
+            estimate,
             first_track,
         })
     }
 
     /// The rate for playing a recording: the size of its blocks over its length, and a tenth, as it may vary. At most the rate
     /// that was reserved for recording it, according to its last blocks: it was not written faster, whatever its timestamps
-    /// say. For a recording with few blocks it is that rate, and the second value is true: a guess.
+    /// say. For a recording with few blocks it is guessed as that
+    /// rate.
     fn played_rate(
         &self,
         archive: &Archive,
         recording: &Recording,
         description: &Description,
-    ) -> Result<(BytesPerSecond, bool), ArchiveError> {
+    ) -> Result<(BytesPerSecond, RateEstimate), ArchiveError> {
         let blocks = recording.end - recording.first;
         let recorded = description.rate().unwrap_or(self.shared.config.rate);
         if blocks < MEASURED_BLOCKS_MIN {
-            return Ok((recorded, true));
+            return Ok((recorded, RateEstimate::Guessed));
         }
         let extent = archive.extent(&self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
         // The length is unknown if the clock has gone back.
         let length = extent.end.saturating_sub(extent.start);
         if length == 0 {
-            return Ok((recorded, true));
+            return Ok((recorded, RateEstimate::Guessed));
         }
         let rate = bytes * 1_100_000_000 / u128::from(length);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-        Ok((BytesPerSecond(rate).min(recorded), false))
+        Ok((BytesPerSecond(rate).min(recorded), RateEstimate::Measured))
     }
 
     fn reserve(
@@ -324,7 +326,7 @@ impl Connection<'_> {
     }
 
     /// Reserves for a recording, unless that has been done.
-    pub(super) fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
+    pub(super) fn reserve_recording(&mut self, request: &ClientRequest) -> Result<(), Answer> {
         let Some(RtspSession {
             role:
                 Role::Publisher {
@@ -417,7 +419,7 @@ fn track_named(session: &RtspSession, asked: &str) -> Option<usize> {
 }
 
 /// The part of a query behind its last slash.
-fn below_query(request: &Asked) -> Option<&str> {
+fn below_query(request: &ClientRequest) -> Option<&str> {
     let query = request.request_uri()?.query()?;
     query.rsplit_once('/').map(|(_, below)| below)
 }

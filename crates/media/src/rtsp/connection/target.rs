@@ -7,7 +7,7 @@ use rtsp_types::StatusCode;
 
 use super::answer::{Answer, answer};
 use super::meanwhile::longest;
-use super::{Asked, Connection};
+use super::{ClientRequest, Connection};
 use crate::archive::archives::OpenError;
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
@@ -31,7 +31,7 @@ pub(super) struct Target {
 
 /// Parses `/VOLUME`, `/VOLUME/7` or `/VOLUME/live`, each with or without a track behind it; `VOLUME+OTHER` names recordings that
 /// are played together.
-pub(super) fn target(request: &Asked) -> Option<Target> {
+pub(super) fn target(request: &ClientRequest) -> Option<Target> {
     of_path(request.request_uri()?.path())
 }
 
@@ -66,7 +66,7 @@ fn of_path(path: &str) -> Option<Target> {
 
 /// Why the part of a player's path behind the volume is neither a recording nor a track; `None` if it is one, or the path names
 /// no volume.
-pub(super) fn unknown_part(request: &Asked) -> Option<String> {
+pub(super) fn unknown_part(request: &ClientRequest) -> Option<String> {
     let Target { number, rest, .. } = target(request)?;
     if rest.is_empty() || sdp::is_control(&rest) {
         return None;
@@ -79,13 +79,13 @@ pub(super) fn unknown_part(request: &Asked) -> Option<String> {
     })
 }
 
-fn missing_volume(request: &Asked) -> Answer {
+fn missing_volume(request: &ClientRequest) -> Answer {
     answer(Some(request), StatusCode::NotFound)
         .reason("name a volume: rtsp://HOST/VOLUME, with %2B for a plus in its name")
 }
 
 /// The volume that a request records in.
-pub(super) fn recorded_to(request: &Asked) -> Result<String, Answer> {
+pub(super) fn recorded_to(request: &ClientRequest) -> Result<String, Answer> {
     let target = target(request).ok_or_else(|| missing_volume(request))?;
     let refused = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
     let [volume] = &target.volumes[..] else {
@@ -100,7 +100,7 @@ pub(super) fn recorded_to(request: &Asked) -> Result<String, Answer> {
 }
 
 /// The refusal if a recording or an archive could not be opened.
-pub(super) fn unopened(request: &Asked, error: &OpenError) -> Answer {
+pub(super) fn unopened(request: &ClientRequest, error: &OpenError) -> Answer {
     let status = match error {
         OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
         OpenError::Archive(
@@ -127,7 +127,7 @@ pub(super) struct Recorded {
 impl Connection<'_> {
     /// The recordings that a request names, at least one: the first one, and those of the other volumes that were recorded at the
     /// same time.
-    pub(super) fn recorded(&self, request: &Asked) -> Result<Vec<Recorded>, Answer> {
+    pub(super) fn recorded(&self, request: &ClientRequest) -> Result<Vec<Recorded>, Answer> {
         let target = target(request).ok_or_else(|| missing_volume(request))?;
         if let Some(why) = unknown_part(request) {
             return Err(answer(Some(request), StatusCode::NotFound).reason(why));
@@ -155,7 +155,7 @@ impl Connection<'_> {
     /// The recording of a volume: the one that is named, or the one that was recorded at the time of `first`.
     fn recorded_in(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         target: &Target,
         volume: &str,
         first: Option<&Recorded>,

@@ -14,7 +14,7 @@ fn at(ms: u64) -> Time {
     Time(ms * MS)
 }
 
-/// A recorder in virtual time: blocks come at a rate, and go at the one that is reserved.
+/// A recorder in virtual time: packets arrive at a rate, and blocks are written at the reserved one.
 struct Recorder {
     demand: RecorderDemand,
     now_ms: u64,
@@ -240,7 +240,7 @@ fn player_requests_the_rate_that_it_reads_and_lowers_a_guess() {
             });
         }
     };
-    let mut demand = PlayerDemand::new(BLOCK, false, rate(1_000), rate(1));
+    let mut demand = PlayerDemand::new(BLOCK, RateEstimate::Measured, rate(1_000), rate(1));
     blocks(&mut demand, 0, 8, 50);
     assert_eq!(demand.look(at(0), rate(10)), None);
     blocks(&mut demand, 8, 1, 50);
@@ -255,7 +255,7 @@ fn player_requests_the_rate_that_it_reads_and_lowers_a_guess() {
     // A measured rate stays as it is, though less is read.
     blocks(&mut demand, 100, 60, 200);
     assert_eq!(demand.look(at(3), rate(22)), None);
-    let mut guess = PlayerDemand::new(BLOCK, true, rate(1_000), rate(1));
+    let mut guess = PlayerDemand::new(BLOCK, RateEstimate::Guessed, rate(1_000), rate(1));
     blocks(&mut guess, 0, 60, 200);
     let less = guess.look(at(3), rate(22));
     assert_eq!(less, Some(BytesPerSecond(BLOCK * 11 / 2)));

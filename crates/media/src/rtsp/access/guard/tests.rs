@@ -43,7 +43,7 @@ fn check(
     access: &Access,
     said: Option<&str>,
     seconds: u64,
-) -> Result<(), Refused> {
+) -> Result<(), AuthError> {
     let uri = Url::parse(URI).unwrap();
     guard.check(
         access,
@@ -56,8 +56,8 @@ fn check(
 
 /// The challenge for a request without credentials.
 fn challenged(guard: &mut Guard, access: &Access) -> String {
-    assert_eq!(check(guard, access, None, 0), Err(Refused::Nobody));
-    guard.challenge(&Refused::Nobody, Time(0)).unwrap()
+    assert_eq!(check(guard, access, None, 0), Err(AuthError::Nobody));
+    guard.challenge(&AuthError::Nobody, Time(0)).unwrap()
 }
 
 /// The example of RFC 2617, section 3.5, and the same by RFC 2069, both verified with md5sum.
@@ -103,7 +103,7 @@ fn client_with_the_right_password_is_admitted_and_others_are_not() {
             let checked = check(&mut guard, &access, Some(&said), 1);
             match is_known {
                 true => assert_eq!((checked, guard.user()), (Ok(()), Some(user))),
-                false => assert_eq!(checked, Err(Refused::Wrong(user.to_owned()))),
+                false => assert_eq!(checked, Err(AuthError::Wrong(user.to_owned()))),
             }
             assert_eq!(guard.failures, u32::from(!is_known));
         }
@@ -119,7 +119,7 @@ fn response_is_valid_for_one_request_on_one_connection() {
     assert_eq!(check(&mut guard, &access, Some(&first), 1), Ok(()));
     assert_eq!(
         check(&mut guard, &access, Some(&first), 1),
-        Err(Refused::Stale),
+        Err(AuthError::Stale),
         "repeated"
     );
     let next = client.says("anna", "p\"ass", "PLAY");
@@ -127,7 +127,7 @@ fn response_is_valid_for_one_request_on_one_connection() {
     challenged(&mut other, &access);
     assert_eq!(
         check(&mut other, &access, Some(&next), 1),
-        Err(Refused::Stale),
+        Err(AuthError::Stale),
         "of another connection"
     );
     assert_eq!(other.user(), None);
@@ -137,18 +137,18 @@ fn response_is_valid_for_one_request_on_one_connection() {
     let pause = client.says("anna", "p\"ass", "PAUSE");
     assert_eq!(
         check(&mut guard, &access, Some(&pause), 1),
-        Err(Refused::Wrong("anna".to_owned()))
+        Err(AuthError::Wrong("anna".to_owned()))
     );
     let play = client.says("anna", "p\"ass", "PLAY");
     let elsewhere = Url::parse("rtsp://127.0.0.1:8554/other").unwrap();
     let checked = guard.check(&access, Some(&play), "PLAY", Some(&elsewhere), Time(1));
-    assert!(matches!(checked, Err(Refused::Syntax(_))), "{checked:?}");
+    assert!(matches!(checked, Err(AuthError::Syntax(_))), "{checked:?}");
 
     // A connection belongs to one user.
     let b = client.says("b b", "", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&b), 1),
-        Err(Refused::Other("anna".to_owned()))
+        Err(AuthError::Other("anna".to_owned()))
     );
 }
 
@@ -210,10 +210,10 @@ fn old_nonce_is_stale_and_replaced() {
     let said = client.says("anna", "p\"ass", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&said), 300),
-        Err(Refused::Stale)
+        Err(AuthError::Stale)
     );
     let now = Time(300_000_000_000);
-    let second = guard.challenge(&Refused::Stale, now).unwrap();
+    let second = guard.challenge(&AuthError::Stale, now).unwrap();
     assert!(second.contains("\", stale=true, "), "{second}");
     let said = Client::new(&second).says("anna", "p\"ass", "PLAY");
     assert_eq!(check(&mut guard, &access, Some(&said), 301), Ok(()));
@@ -222,10 +222,10 @@ fn old_nonce_is_stale_and_replaced() {
     let said = Client::new(&first).says("anna", "wrong", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&said), 302),
-        Err(Refused::Wrong("anna".to_owned()))
+        Err(AuthError::Wrong("anna".to_owned()))
     );
     let third = guard
-        .challenge(&Refused::Wrong(String::new()), now)
+        .challenge(&AuthError::Wrong(String::new()), now)
         .unwrap();
     assert!(!third.contains("stale"), "{third}");
 }
@@ -254,7 +254,7 @@ fn malformed_credentials_are_refused_and_close_the_connection_after_five() {
     {
         let checked = check(&mut guard, &access, Some(wrong), 1);
         assert!(
-            matches!(checked, Err(Refused::Syntax(_))),
+            matches!(checked, Err(AuthError::Syntax(_))),
             "{wrong}: {checked:?}"
         );
         assert_eq!(guard.is_shut(), number + 1 >= 5);

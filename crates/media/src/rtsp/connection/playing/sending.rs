@@ -31,36 +31,23 @@ impl Connection<'_> {
         parts: &[Part],
         live: &[Arc<EventFd>],
         id: &str,
-    ) -> Result<PlayEnd, Ended> {
+    ) -> Result<PlayEnd, ConnectionError> {
         // Requests that have arrived together with PLAY have been read already.
         let mut has_input = true;
         loop {
             if has_input && !out.has_too_many_replies() {
-                match self.answer_while_playing(out, parts, id)? {
-                    PlayEnd::Completed => has_input = out.has_too_many_replies(),
-                    other => return self.leave(out, other, parts, id),
+                if let Some(end) = self.answer_while_playing(out, parts, id)? {
+                    return self.leave(out, end, parts, id);
                 }
+                has_input = out.has_too_many_replies();
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
-                return Err(Ended::Silent(self.timeout()));
+                return Err(ConnectionError::Silent(self.timeout()));
             }
             while let Some(said) = out.changes.answered() {
                 out.queue(said.session(id, self.shared.config.timeout))?;
             }
-            let until = match self.send_due(out) {
-                Err(error @ Ended::Play(PlayError::Grown(_))) => {
-                    out.farewell();
-                    // As far as the peer takes it: the connection is closed in any case.
-                    let _ = self.flush(out, parts);
-                    return Err(error);
-                }
-                until => until?,
-            };
-            let Some(until) = until else {
-                // All packets are sent.
-                out.settle_changes(id, self.shared.config.timeout)?;
-                out.farewell();
-                self.flush(out, parts)?;
+            let Some(until) = self.send_due_or_farewell(out, parts, id)? else {
                 return Ok(PlayEnd::Completed);
             };
             // Requests that wait because there were too many replies are answered at once.
@@ -109,7 +96,7 @@ impl Connection<'_> {
         end: PlayEnd,
         parts: &[Part],
         id: &str,
-    ) -> Result<PlayEnd, Ended> {
+    ) -> Result<PlayEnd, ConnectionError> {
         out.settle_changes(id, self.shared.config.timeout)?;
         self.flush(out, parts)?;
         Ok(match end {
@@ -125,8 +112,32 @@ impl Connection<'_> {
         })
     }
 
+    /// As [`send_due`](Self::send_due); sends BYE behind the last packet, or if the volume of a recording has grown.
+    fn send_due_or_farewell(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        parts: &[Part],
+        id: &str,
+    ) -> Result<Option<Time>, ConnectionError> {
+        match self.send_due(out) {
+            Ok(None) => {
+                out.settle_changes(id, self.shared.config.timeout)?;
+                out.farewell();
+                self.flush(out, parts)?;
+                Ok(None)
+            }
+            Err(error @ ConnectionError::Play(PlayError::Grown(_))) => {
+                out.farewell();
+                // As far as the peer takes it: the connection is closed in any case.
+                let _ = self.flush(out, parts);
+                Err(error)
+            }
+            until => until,
+        }
+    }
+
     /// Sends packets that are due. Returns until when to sleep (`Time::MAX`: until an event); `None` if all packets are sent.
-    fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, Ended> {
+    fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, ConnectionError> {
         for _ in 0..AT_A_TIME {
             if out.full.is_some() {
                 // Blocks that have been read are taken in all the same: the thread may not sleep before that.
@@ -166,7 +177,7 @@ impl Connection<'_> {
         Ok(Some(clock::now()))
     }
 
-    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), Ended> {
+    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), ConnectionError> {
         let len = out.playback.packet_len();
         let (sent, full) = match &out.transports[track] {
             Some(Transport::Interleaved { rtp, .. }) => {
@@ -175,20 +186,20 @@ impl Connection<'_> {
                 let sent =
                     out.playback
                         .send(|parts| link.writev(parts), &frame, out.packet_sent)?;
-                (sent, Full::Connection)
+                (sent, Destination::Connection)
             }
             Some(Transport::Udp { rtp, .. }) => {
                 let sent = out.playback.send(|parts| datagram(rtp, parts), &[], 0)?;
-                (sent, Full::Track(track))
+                (sent, Destination::Track(track))
             }
-            None => (None, Full::Connection),
+            None => (None, Destination::Connection),
         };
         let Some((count, all)) = sent else {
             out.full = Some(full);
             return Ok(());
         };
         out.packet_sent += count;
-        if full == Full::Connection && self.link.is_secure() {
+        if full == Destination::Connection && self.link.is_secure() {
             out.note_copied(count);
         }
         if out.packet_sent == all {
@@ -202,17 +213,17 @@ impl Connection<'_> {
     }
 
     /// Sends replies and reports; returns true if all of them are sent.
-    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, Ended> {
+    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, ConnectionError> {
         let bytes = out.between.make_contiguous();
         if let Some(count) = self.link.write(bytes)? {
             drop(out.between.drain(..count));
         }
-        out.full = (!out.between.is_empty()).then_some(Full::Connection);
+        out.full = (!out.between.is_empty()).then_some(Destination::Connection);
         Ok(out.full.is_none())
     }
 
     /// Sends the rest of a packet that has been sent in part, and all replies and reports.
-    fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), Ended> {
+    fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), ConnectionError> {
         let until = clock::now().saturating_add(super::super::ANSWER_WITHIN);
         while out.packet_sent > 0 || !out.between.is_empty() {
             if let Some(full) = out.full {
@@ -226,9 +237,9 @@ impl Connection<'_> {
                 let ready = wait.sleep(true, Some(until))?;
                 if !ready.contains(&Wakes::Writable) {
                     return Err(match ready.first() {
-                        Some(Wakes::Stop) => Ended::Stopped,
-                        Some(_) => Ended::SessionEnded,
-                        None if clock::now() >= until => Ended::Slow,
+                        Some(Wakes::Stop) => ConnectionError::Stopped,
+                        Some(_) => ConnectionError::SessionEnded,
+                        None if clock::now() >= until => ConnectionError::Slow,
                         None => continue,
                     });
                 }
@@ -250,7 +261,7 @@ impl Connection<'_> {
         parts: &[Part],
         live: &[Arc<EventFd>],
         until: Time,
-    ) -> Result<Vec<Wakes>, Ended> {
+    ) -> Result<Vec<Wakes>, ConnectionError> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
         for part in parts {
@@ -278,10 +289,10 @@ impl Connection<'_> {
     }
 
     /// The descriptor of a destination.
-    fn fd_of<'b>(&'b self, full: Full, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
+    fn fd_of<'b>(&'b self, full: Destination, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
         let track = match full {
-            Full::Connection => None,
-            Full::Track(track) => out.transports[track].as_ref(),
+            Destination::Connection => None,
+            Destination::Track(track) => out.transports[track].as_ref(),
         };
         match track {
             Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
@@ -301,7 +312,7 @@ impl Connection<'_> {
     /// Why a PLAY has to be refused, as far as that is known without reading the recording.
     fn refusal_of_play(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         parts: &[Part],
         transports: &[Option<Transport>],
     ) -> Option<String> {
@@ -328,14 +339,14 @@ impl Connection<'_> {
         out: &mut Outgoing<'_>,
         parts: &[Part],
         id: &str,
-    ) -> Result<PlayEnd, Ended> {
+    ) -> Result<Option<PlayEnd>, ConnectionError> {
         loop {
             // The rest of a packet of the peer may arrive later.
             if out.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
-                return Ok(PlayEnd::Completed);
+                return Ok(None);
             }
             let request = match self.input.next_item()? {
-                Next::More => return Ok(PlayEnd::Completed),
+                Next::More => return Ok(None),
                 Next::Response(_) => continue,
                 Next::Packet { len, .. } => {
                     self.skipping = len;
@@ -351,7 +362,7 @@ impl Connection<'_> {
             let said = match (refused, request.method()) {
                 (Some(refused), _) => refused,
                 (None, Method::Teardown | Method::Pause) => {
-                    return Ok(PlayEnd::Stopped(request, Vec::new()));
+                    return Ok(Some(PlayEnd::Stopped(request, Vec::new())));
                 }
                 // A PLAY without headers while playing keeps the session alive (RFC 2326, section 10.5).
                 (None, Method::Play)
@@ -365,7 +376,7 @@ impl Connection<'_> {
                     Some(why) => in_session(StatusCode::InvalidRange)
                         .reason(why)
                         .log(self.peer, &request),
-                    None => return Ok(PlayEnd::Replaced(request, Vec::new(), Vec::new())),
+                    None => return Ok(Some(PlayEnd::Replaced(request, Vec::new(), Vec::new()))),
                 },
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
@@ -394,7 +405,7 @@ fn is_there(parts: &[Part]) -> bool {
 }
 
 /// True if a PLAY has no header that says what to play.
-fn is_bare(request: &Asked) -> bool {
+fn is_bare(request: &ClientRequest) -> bool {
     [RANGE, SCALE, SPEED]
         .iter()
         .all(|name| request.header(name).is_none())

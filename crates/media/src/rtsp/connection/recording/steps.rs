@@ -1,4 +1,4 @@
-//! What a recording connection does next: events in, typed actions out.
+//! Decisions of a recording connection: events in, typed actions out.
 //!
 //! No socket, no clock, no recorder: `recording` reports events with the time at which they happened, and carries out
 //! [`RecordingSteps::next_action`] until there is none. A turn is: plan the sleep, wake, receive, report.
@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 
 use sched::units::Time;
 
-use super::super::Asked;
+use super::super::ClientRequest;
 use crate::archive::block::Kind;
 use crate::rtsp::receive::{Came, Wakes};
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Action {
     DrainDisks,
@@ -19,7 +19,7 @@ pub(super) enum Action {
     ReceiveDatagrams(usize, Kind),
     /// Receive from the connection, and report the outcome with [`RecordingSteps::received`].
     ReadConnection,
-    Answer(Box<Asked>),
+    Answer(Box<ClientRequest>),
     SendReports,
     /// Packets wait for a buffer, or the connection for its turn: the peer is not silent.
     RestartSilence,
@@ -39,7 +39,7 @@ pub(super) enum EndReason {
     Silent,
 }
 
-/// What a sleep depends on.
+/// The conditions that a sleep depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conditions {
     /// A packet can be received.
@@ -52,7 +52,7 @@ pub(super) struct Conditions {
     pub(super) report_at: Option<Time>,
 }
 
-/// What a connection sleeps for, beside the disks and the end.
+/// The events of a sleep, beside those of the disks and the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SleepPlan {
     pub(super) until: Option<Time>,
@@ -71,11 +71,11 @@ pub(super) enum SleepKind {
     Poll,
 }
 
-/// What the connection may hold that is not taken yet.
+/// Input of the connection that may not have been taken yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PendingInput {
     Empty,
-    /// What has arrived together with RECORD has been read and not looked at.
+    /// Bytes that arrived together with RECORD have been read and not parsed.
     Unread,
     /// Packets wait for a buffer, or for the next turn.
     Waiting,
