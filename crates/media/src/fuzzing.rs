@@ -1,4 +1,4 @@
-//! What the fuzz targets call: bytes of a peer, or of a disk.
+//! Entry points of the fuzz targets. Their input is bytes of a peer or of a disk.
 
 use sched::units::Nanos;
 
@@ -13,7 +13,7 @@ use crate::rtsp::connection;
 use crate::rtsp::input::{Input, Next};
 use crate::sdp::Description;
 
-/// What comes on an RTSP connection, in pieces; a request is understood or refused.
+/// Bytes of an RTSP connection, in pieces. Each request is understood or refused.
 pub fn input(data: &[u8]) {
     let mut input = Input::default();
     let piece = usize::from(data.first().copied().unwrap_or(0)) + 1;
@@ -22,7 +22,7 @@ pub fn input(data: &[u8]) {
         loop {
             match input.next_item() {
                 Err(_) => {
-                    // As where a camera sends what is nothing.
+                    // As for a camera that sends bytes that are no message.
                     input.take(&mut [0]);
                     let left = input.unused().len();
                     let (passed, is_found) =
@@ -44,8 +44,7 @@ pub fn input(data: &[u8]) {
     }
 }
 
-/// What a camera asks for, the first line, and asks for again, the second; whoever answers neither shows the password nor
-/// sends more than one line.
+/// Two challenges of a camera, a line each. The answers contain neither the password nor a line end.
 pub fn login(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -62,7 +61,7 @@ pub fn login(data: &[u8]) {
     }
 }
 
-/// Of what is exported: an encoding, its clock rate, its format's parameters.
+/// Encodings that are exported, with clock rate, and the parameters of their formats.
 const ENCODINGS: [(&str, &str); 8] = [
     ("H264/90000", "packetization-mode=1"),
     ("H265/90000", "sprop-max-don-diff=0"),
@@ -77,12 +76,11 @@ const ENCODINGS: [(&str, &str); 8] = [
     ("MP4A-LATM/44100/2", "cpresent=1"),
 ];
 
-/// Packets of any content become files: an encoding (1), and packets, each of flags (1: 1 is the marker, 2 another time,
-/// 4 and 8 a number that is further on or back), a length (1) and a body. No more comes out than went in, but for what
-/// goes around it.
+/// Exports packets of any content. The input is an encoding (1 byte), and packets: flags (1 byte; 1: marker, 2: another
+/// timestamp, 4 and 8: a sequence number further on or back), a length (1 byte) and a body.
 ///
 /// # Panics
-/// When that does not hold.
+/// When the file is longer than the packets and its headers.
 pub fn export(data: &[u8]) {
     let Some((kind, mut rest)) = data.split_first() else {
         return;
@@ -120,7 +118,8 @@ pub fn export(data: &[u8]) {
     for unit in alone.take(&all) {
         alone.raw(unit, &mut raw);
     }
-    // Twice: parameters go before all else as well. An image has 623 bytes of headers, and its tables may be another's.
+    // Twice, as parameter sets are repeated at the beginning. An image has 623 bytes of headers; its tables may be from
+    // another image.
     assert!(
         raw.len() <= 2 * (bytes + bytes * 4) + (units.len() + 1) * 1_024,
         "{} of {bytes}",
@@ -141,7 +140,7 @@ pub fn export(data: &[u8]) {
     assert!(written.is_ok_and(|written| written.len() > held));
 }
 
-/// What a client says of itself, and a file of users: understood or refused.
+/// An `Authorization` header, and a file of users: understood or refused.
 pub fn credentials(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = crate::rtsp::access::parse(text);
@@ -155,7 +154,8 @@ pub fn credentials(data: &[u8]) {
     }
 }
 
-/// A description is one or an error; what players are given is one again, and so is what of a camera's can be had.
+/// A description is understood or refused. What is made of it for players, and of a camera's description, is understood
+/// again.
 pub fn description(data: &[u8]) {
     for is_secure in [false, true] {
         if let Ok(had) = Description::of_camera(data, is_secure) {
@@ -163,14 +163,14 @@ pub fn description(data: &[u8]) {
                 .map(|track| track % 2 == 0)
                 .collect();
             let kept = is_kept.iter().filter(|is_kept| **is_kept).count();
-            // It may be too long with its lines as they are to be.
+            // It may be too long when it is written anew.
             if let Ok(some) = had.with_just(&is_kept) {
                 assert_eq!(some.tracks().len(), kept);
             }
         }
     }
     if let Ok(description) = Description::parse(data) {
-        // Blocks have it in its words.
+        // Blocks contain its text.
         let again = Description::parse(description.text()).expect("it is read again");
         assert_eq!(again.tracks(), description.tracks());
         let given = description.for_players(0, Some(1));
@@ -185,7 +185,7 @@ pub fn description(data: &[u8]) {
     }
 }
 
-/// A packet in its two parts, and what is said of such.
+/// An RTP packet, header and body, and the same bytes as RTCP.
 pub fn packet(data: &[u8]) {
     compound(data);
     let Some((first, body)) = data.split_first_chunk() else {
@@ -204,7 +204,7 @@ pub fn packet(data: &[u8]) {
     }
 }
 
-/// What is said by RTCP: as it came, and as one packet of a known kind and the right length, which few changes leave.
+/// RTCP: the bytes as they are, and as one packet of a known type and the right length, which random changes rarely make.
 fn compound(data: &[u8]) {
     let _ = packet::said(data);
     let mut whole = data[..data.len().min(65_536) / 4 * 4].to_vec();
@@ -212,7 +212,7 @@ fn compound(data: &[u8]) {
         return;
     };
     whole[0] = 0x80 | whole[0] & 0x3f;
-    // From a sender report on.
+    // 200 is a sender report.
     whole[1] = 200 + whole[1] % 8;
     whole[2..4].copy_from_slice(&(words as u16).to_be_bytes());
     let said = packet::said(&whole);
@@ -220,7 +220,7 @@ fn compound(data: &[u8]) {
     assert!(said.leaving.is_empty() || whole[1] == 203);
 }
 
-/// A section of an index; what is understood is written as it was.
+/// A section of an index. One that is understood is written with the same contents.
 pub fn index(data: &[u8]) {
     if let Ok(index) = Index::parse(data) {
         let written = index.encode(usize::MAX).expect("there is room");
@@ -239,10 +239,10 @@ pub fn index(data: &[u8]) {
     }
 }
 
-/// A block of a disk, a trailer alone, an archive's header, and what was deleted of it.
+/// A block of a disk, a trailer alone, the header of an archive, and its retention record.
 pub fn block(data: &[u8]) {
     understood(data);
-    // Past the checksums, which no change of a bit gets past.
+    // With correct checksums, which random changes do not have.
     let mut mended = data.to_vec();
     mend(&mut mended);
     understood(&mended);
@@ -253,9 +253,9 @@ pub fn block(data: &[u8]) {
     kept(&copy);
 }
 
-/// What is understood is ranges in order, and is read again as it is written.
+/// A retention record that is understood has ranges in order, and is written with the same contents.
 fn kept(copy: &[u8]) {
-    // The first version had room for a few ranges more.
+    // The first version of the format had room for a few ranges more.
     let parsed = RetentionRecord::parse(copy).ok();
     if let Some(kept) = parsed.filter(|kept| kept.gone.ranges().len() <= RANGES_MAX) {
         let ranges = kept.gone.ranges();
@@ -277,7 +277,7 @@ fn understood(data: &[u8]) {
                 assert!(body.end <= data.len());
             }
         }
-        // What is understood of the end alone is what is in the block.
+        // Entries that are understood from the end of the block alone are those of the block.
         let needed = block.trailer.entries_bytes() as usize;
         let last = &data[data.len() - needed..];
         if let Ok(packets) = block.trailer.packets(last) {

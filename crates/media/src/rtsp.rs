@@ -1,4 +1,4 @@
-//! The real-time streaming protocol (RTSP, RFC 2326): connections, what goes over them, and the server.
+//! The Real-Time Streaming Protocol (RTSP, RFC 2326): the server, its connections, and their packets.
 
 pub mod access;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! What a presentation consists of: its description (SDP, RFC 8866), as it was announced and as it is given to players.
+//! Descriptions of presentations (SDP, RFC 8866): as they were announced, and as players get them.
 
 mod meant;
 mod plain;
@@ -10,16 +10,16 @@ use sdp_types::{Attribute, Media, Session};
 use meant::{describe_the_only_format, size};
 use plain::plain;
 
-/// The longest description that is taken, in bytes: each block of a recording has it.
+/// The longest description, in bytes: each block of a recording contains it.
 pub const TEXT_BYTES_MAX: usize = 16_384;
 
 /// The most tracks of a presentation.
 pub const TRACKS_MAX: usize = 16;
 
-/// What of a rate is for headers, which a description does not count, and for what a variable rate is above its mean.
+/// Added to a described rate: for headers, which it does not count, and for the peaks of a variable rate.
 const ABOVE_MEAN_PERCENT: u64 = 10;
 
-/// What begins sooner in its time begins with that.
+/// A presentation that begins within this media time is shown to begin at 0, in nanoseconds.
 const BEGINNING_NS: u64 = 1_000_000_000;
 
 /// Why a description is refused.
@@ -29,36 +29,36 @@ pub enum DescriptionError {
     #[error("a description of {0} bytes is longer than {TEXT_BYTES_MAX}")]
     Long(usize),
     /// It is no SDP.
-    #[error("it is no SDP: {0}")]
+    #[error("no SDP: {0}")]
     Syntax(String),
     /// It has no track, or too many.
-    #[error("it has {0} tracks; there can be 1 to {TRACKS_MAX}")]
+    #[error("the description has {0} tracks; 1 to {TRACKS_MAX} are possible")]
     Tracks(usize),
-    /// A track that is not sent by RTP.
-    #[error("track {0} is sent by {1}; RTP/AVP is what can be recorded")]
+    /// A track is not sent by RTP.
+    #[error("track {0} is sent by {1}; only RTP/AVP can be recorded")]
     Protocol(usize, String),
 }
 
 /// A track.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Track {
-    /// What it was called by who announced it (`a=control`), if at all.
+    /// Its name in the announced description (`a=control`).
     pub control: Option<String>,
     /// The name of its encoding, in capitals.
     pub encoding: String,
-    /// How many units of its timestamps a second has.
+    /// Units of its timestamps per second.
     pub clock_rate: u32,
     /// The payload type of its packets, if it is a number.
     pub payload_type: Option<u8>,
-    /// How many channels it has, if it is sound.
+    /// Channels of audio; otherwise 1.
     pub channels: u8,
-    /// What else is said of its format (`a=fmtp`).
+    /// Parameters of its format (`a=fmtp`).
     pub parameters: String,
-    /// How wide and high its pictures are, if that is said.
+    /// Width and height of its pictures in pixels, if the description has them.
     pub size: Option<(u16, u16)>,
 }
 
-/// A description that makes sense.
+/// A valid description.
 #[derive(Clone, Debug)]
 pub struct Description {
     session: Session,
@@ -96,7 +96,8 @@ fn well_known(payload_type: u8) -> Option<(&'static str, u32)> {
     })
 }
 
-/// A track of which nothing is said is counted as most video is: one that is counted too fast holds up none beside it.
+/// The clock rate of a track whose description has none, as most video has. A clock rate that is too high does not delay
+/// the other tracks.
 const CLOCK_RATE_DEFAULT: u32 = 90_000;
 
 fn track(media: &Media) -> Track {
@@ -110,7 +111,7 @@ fn track(media: &Media) -> Track {
         let mut parts = encoding.split('/');
         let name = parts.next()?.trim().to_ascii_uppercase();
         let said = parts.next().and_then(|of| of.trim().parse().ok());
-        // Of these there is no other rate, and some do not say it.
+        // These encodings have one clock rate, which some descriptions omit.
         let usual = is_picture(&name).then_some(CLOCK_RATE_DEFAULT);
         let rate = said.filter(|rate| *rate > 0).or(usual)?;
         let channels = parts.next().and_then(|of| of.trim().parse().ok());
@@ -147,13 +148,13 @@ fn track(media: &Media) -> Track {
     }
 }
 
-/// How tracks are sent.
+/// The protocol of tracks.
 const PROTOCOL: &str = "RTP/AVP";
 
-/// With words back from who receives, who need not say any.
+/// The protocol with feedback from receivers, which is optional (RFC 4585).
 const FEEDBACK: &str = "RTP/AVPF";
 
-/// Whether something is said of who sent it and how, and not of what it is.
+/// True if an attribute is about the sender or the transport, and not about the media.
 fn is_of_sender(attribute: &Attribute) -> bool {
     matches!(
         attribute.attribute.as_str(),
@@ -168,12 +169,12 @@ fn is_of_sender(attribute: &Attribute) -> bool {
     ) || is_of_keys(attribute)
 }
 
-/// Whether something is said of keys that are agreed on for packets.
+/// True if an attribute is about keys for encrypted packets.
 fn is_of_keys(attribute: &Attribute) -> bool {
     matches!(attribute.attribute.as_str(), "key-mgmt" | "crypto")
 }
 
-/// Whether it is known which of its frames need no others: of Motion-JPEG that is all of them.
+/// True if its key frames can be recognised; of Motion-JPEG all frames are key frames.
 fn is_video(track: &Track) -> bool {
     is_picture(&track.encoding)
 }
@@ -183,17 +184,17 @@ fn is_picture(encoding: &str) -> bool {
 }
 
 impl Description {
-    /// What an announcement says, or a block of a recording.
+    /// Parses the description of an announcement or of a block.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub fn parse(text: &[u8]) -> Result<Self, DescriptionError> {
-        let (session, text) = Self::understood(text)?;
+        let (session, text) = Self::parse_or_repair(text)?;
         Self::of(session, text)
     }
 
-    /// What it says, and in which words.
-    fn understood(text: &[u8]) -> Result<(Session, Vec<u8>), DescriptionError> {
+    /// Parses a text, repaired if needed; returns it with the text that was parsed.
+    fn parse_or_repair(text: &[u8]) -> Result<(Session, Vec<u8>), DescriptionError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(DescriptionError::Long(text.len()));
         }
@@ -232,24 +233,24 @@ impl Description {
         })
     }
 
-    /// What a camera says of itself, as far as it can be had from it: tracks that are not sent by RTP are passed over. Of one
-    /// that is asked by TLS (`is_secure`) some say that packets are encrypted besides, and send them in the connection as they
-    /// are if they are asked for that.
+    /// Parses the description of a camera, reduced to the tracks that can be received from it: those that are not sent by RTP
+    /// are left out. Over TLS (`is_secure`) some cameras describe encrypted packets (SRTP), and send them in the connection
+    /// without that encryption if they are asked to.
     ///
     /// # Errors
-    /// When none of it can be recorded.
+    /// When no track can be recorded.
     pub fn of_camera(text: &[u8], is_secure: bool) -> Result<Self, DescriptionError> {
-        let (mut session, text) = Self::understood(text)?;
+        let (mut session, text) = Self::parse_or_repair(text)?;
         let is_plain = |of: &Media| of.proto.starts_with(PROTOCOL);
         if session.medias.iter().all(is_plain) {
             return Self::of(session, text);
         }
-        let can_be_had = |of: &Media| match of.proto.as_str() {
+        let is_receivable = |of: &Media| match of.proto.as_str() {
             "RTP/SAVP" | "RTP/SAVPF" => is_secure,
             _ => is_plain(of),
         };
-        if session.medias.iter().any(can_be_had) {
-            session.medias.retain(can_be_had);
+        if session.medias.iter().any(is_receivable) {
+            session.medias.retain(is_receivable);
             for media in &mut session.medias {
                 media.proto = PROTOCOL.to_owned();
                 media.attributes.retain(|of| !is_of_keys(of));
@@ -259,7 +260,7 @@ impl Description {
         Self::written(&session)
     }
 
-    /// As it was announced.
+    /// Its text.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.text
@@ -271,33 +272,33 @@ impl Description {
         &self.tracks
     }
 
-    /// The track whose key frames playing begins with: the first picture of which they are known, or the first track.
+    /// The track with whose key frames playing begins: the first one whose key frames can be recognised, or the first track.
     #[must_use]
     pub fn video_track(&self) -> u8 {
-        // There are fewer tracks than that.
+        // There are at most `TRACKS_MAX` tracks.
         self.tracks.iter().position(is_video).unwrap_or(0) as u8
     }
 
-    /// The track without which the others are nothing: the first picture, whatever its encoding, or the first track.
+    /// The most important track: the first video track of any encoding, or the first track.
     #[must_use]
     pub fn main_track(&self) -> usize {
         let mut medias = self.session.medias.iter();
         medias.position(|of| of.media == "video").unwrap_or(0)
     }
 
-    /// Whether key frames are known in it.
+    /// True if a track has key frames that can be recognised.
     #[must_use]
     pub fn has_video(&self) -> bool {
         self.tracks.iter().any(is_video)
     }
 
-    /// The rate that it says it needs (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track
-    /// does not say.
+    /// The rate that it describes (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track has no
+    /// rate, and neither has the session.
     #[must_use]
     pub fn rate(&self) -> Option<BytesPerSecond> {
         let said = |bandwidths: &[sdp_types::Bandwidth]| {
             bandwidths.iter().find_map(|of| match of.bwtype.as_str() {
-                // What is more than there is is still a rate, which is refused.
+                // A rate that is too large for the type is clamped, and refused later.
                 "AS" => Some(of.bandwidth.saturating_mul(1_000)),
                 "TIAS" => Some(of.bandwidth),
                 _ => None,
@@ -309,15 +310,15 @@ impl Description {
             .reduce(|sum, of| Some(sum?.saturating_add(of?)))
             .flatten();
         let bits = of_tracks.or_else(|| said(&self.session.bandwidths))?;
-        // Rounded up: what was said of a rate is that rate again.
+        // Rounded up, so that a rate that was written by `needing` is read as the same.
         let bytes = bits.saturating_mul(100 + ABOVE_MEAN_PERCENT).div_ceil(800);
         (bytes > 0).then_some(BytesPerSecond(bytes))
     }
 
-    /// Says that it needs so much, if it does not say what it needs (`b=TIAS` of the session, RFC 3890).
+    /// Adds a rate (`b=TIAS` of the session, RFC 3890) if it has none.
     ///
     /// # Errors
-    /// When it is too long then.
+    /// When it becomes too long.
     pub fn needing(self, rate: BytesPerSecond) -> Result<Self, DescriptionError> {
         if self.rate().is_some() {
             return Ok(self);
@@ -330,10 +331,10 @@ impl Description {
         Self::written(&session)
     }
 
-    /// Says that it needs so much, whatever it said before.
+    /// Replaces its rate.
     ///
     /// # Errors
-    /// When it is too long then.
+    /// When it becomes too long.
     pub fn needing_just(mut self, rate: BytesPerSecond) -> Result<Self, DescriptionError> {
         let says_rate = |of: &sdp_types::Bandwidth| matches!(of.bwtype.as_str(), "AS" | "TIAS");
         self.session.bandwidths.retain(|of| !says_rate(of));
@@ -343,10 +344,10 @@ impl Description {
         self.needing(rate)
     }
 
-    /// The same with these tracks alone.
+    /// Keeps only the tracks for which `is_kept` is true.
     ///
     /// # Errors
-    /// When that is none.
+    /// When no track is left.
     pub fn with_just(self, is_kept: &[bool]) -> Result<Self, DescriptionError> {
         let mut session = self.session;
         let mut kept = is_kept.iter().copied();
@@ -361,7 +362,7 @@ impl Description {
         Self::parse(&text)
     }
 
-    /// What the whole of it is called by who described it (`a=control` of the session), if at all.
+    /// The name of the whole presentation (`a=control` of the session).
     #[must_use]
     pub fn control(&self) -> Option<&str> {
         let mut attributes = self.session.attributes.iter();
@@ -369,7 +370,7 @@ impl Description {
         control.value.as_deref()
     }
 
-    /// Whether packets of the other can be understood with this one: the same tracks, in the same formats.
+    /// True if the other description has the same tracks in the same formats.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let formats = |media: &Media| {
@@ -384,14 +385,14 @@ impl Description {
         ours.iter().map(formats).eq(others.iter().map(formats))
     }
 
-    /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and from
-    /// when to when of its time it is there, in nanoseconds; of one that goes on there is no end.
+    /// The description for players: without the sender and its transport, with tracks that are named `track0`, `track1`, ...,
+    /// and with its range in nanoseconds of media time; `ends_ns` is `None` while it is recorded.
     #[must_use]
     pub fn for_players(&self, begins_ns: u64, ends_ns: Option<u64>) -> Vec<u8> {
         self.for_players_with([], begins_ns, ends_ns)
     }
 
-    /// The same of what is played together with others, whose tracks come behind its own.
+    /// As [`for_players`](Self::for_players), with the tracks of other recordings behind its own.
     ///
     /// # Panics
     /// Never: writing into memory does not fail.
@@ -405,7 +406,7 @@ impl Description {
         let mut session = self.session.clone();
         for other in others {
             session.medias.extend(other.session.medias.iter().cloned());
-            // What all of them need is not what this one does.
+            // The rate of the session is that of this recording alone.
             session.bandwidths.clear();
         }
         session.attributes.retain(|of| !is_of_sender(of));
@@ -413,7 +414,7 @@ impl Description {
             std::net::Ipv4Addr::UNSPECIFIED,
         ));
         let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-        // Its first packet comes a moment after RECORD, which is none that anybody means.
+        // The first packet arrives a moment after RECORD: users expect the recording to begin at 0.
         let begins = match begins_ns >= BEGINNING_NS {
             true => seconds(begins_ns),
             false => "0".to_owned(),
@@ -437,13 +438,13 @@ impl Description {
     }
 }
 
-/// What players call a track.
+/// The name of a track for players.
 #[must_use]
 pub fn control(track: usize) -> String {
     format!("track{track}")
 }
 
-/// Whether that may be the name of a track for players.
+/// True if this may be the name of a track for players.
 pub(crate) fn is_control(name: &str) -> bool {
     let number = name.strip_prefix("track");
     number.is_some_and(|number| number.parse::<usize>().is_ok())
@@ -459,7 +460,7 @@ pub(crate) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> 
     })
 }
 
-/// Bytes of base64 (RFC 4648), as a description has them.
+/// Decodes base64 (RFC 4648), with or without padding.
 pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     let config = base64::engine::GeneralPurposeConfig::new()
         .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);

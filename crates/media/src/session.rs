@@ -1,4 +1,4 @@
-//! What has something reserved over RTSP: who, how much, and when another rate is asked for.
+//! Sessions of RTSP and their reservations: who has one, how large it is, and when a session asks for another rate.
 
 pub mod demand;
 pub(crate) mod negotiation;

@@ -1,5 +1,5 @@
-//! How many may be connected at a time, and how many of them from one address: who connects and says nothing keeps
-//! neither descriptors nor places from the others.
+//! Limits on connections, in all and from one address: clients that connect and send nothing cannot take all descriptors
+//! and places.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,47 +9,45 @@ use std::time::Instant;
 
 use crate::log_throttle::LogThrottle;
 
-/// The most connections of a kind.
+/// The most connections to a server.
 const PLACES_MAX: usize = 1_024;
 
-/// ConnectionLimits for connections of a kind.
+/// The connections to a server and their limits.
 pub struct ConnectionLimits {
-    all: usize,
-    each: usize,
-    taken: Mutex<BTreeMap<Of, usize>>,
+    all_max: usize,
+    each_max: usize,
+    taken: Mutex<BTreeMap<CountKey, usize>>,
 }
 
-/// What they are counted by.
+/// Connections are counted by these.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Of {
+enum CountKey {
     Host(IpAddr),
     Network(IpAddr),
 }
 
-/// Why there is no place.
+/// The limit that a connection would exceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Full {
-    /// For nobody.
+pub enum LimitReached {
+    /// That of all connections.
     All(usize),
-    /// For who has so many already.
+    /// That of this address or network.
     Each(IpAddr, usize),
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::All(count) => write!(f, "there are {count} connections, and no more are taken"),
+            Self::All(count) => write!(f, "connection limit reached ({count})"),
             Self::Each(of, count) => {
-                write!(
-                    f,
-                    "{of} has {count} connections, and gets no more: the others are for others"
-                )
+                write!(f, "per-address limit reached for {of} ({count})")
             }
         }
     }
 }
 
-/// Warnings of those that get no place: that there is none for anybody is not drowned by who has too many.
+/// Throttles the warnings of refused connections, for each limit on its own: one address with too many connections does not
+/// hide that the limit of all is reached.
 #[derive(Default)]
 pub struct Denials {
     all: LogThrottle,
@@ -58,15 +56,15 @@ pub struct Denials {
 
 impl Denials {
     /// As [`LogThrottle::turn`].
-    pub fn turn(&mut self, full: Full, now: Instant) -> Option<u64> {
-        match full {
-            Full::All(_) => self.all.turn(now),
-            Full::Each(..) => self.each.turn(now),
+    pub fn turn(&mut self, limit: LimitReached, now: Instant) -> Option<u64> {
+        match limit {
+            LimitReached::All(_) => self.all.turn(now),
+            LimitReached::Each(..) => self.each.turn(now),
         }
     }
 }
 
-/// What addresses are counted by: a host has as many of IPv6 as it likes.
+/// The address, or for IPv6 its /64 network: a host has as many addresses of its network as it likes.
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(of) => of.into(),
@@ -78,85 +76,87 @@ pub fn network(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionLimits {
-    /// A quarter of so many descriptors at most, and half of that for each address; of IPv6 half for each network, and a
-    /// quarter for each address of it.
+    /// A quarter of the descriptors, at least 2 and at most 1,024 connections. An IPv4 address and an IPv6 network may have
+    /// half of them, an IPv6 address a quarter.
     pub fn of(descriptors: usize) -> Arc<Self> {
-        let all = PLACES_MAX.min(descriptors / 4).max(2);
+        let all_max = PLACES_MAX.min(descriptors / 4).max(2);
         Arc::new(Self {
-            all,
-            each: all / 2,
+            all_max,
+            each_max: all_max / 2,
             taken: Mutex::default(),
         })
     }
 
-    fn now(&self) -> MutexGuard<'_, BTreeMap<Of, usize>> {
-        // Numbers are numbers after any panic.
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<CountKey, usize>> {
+        // The counters are valid after a panic as well.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are taken.
+    /// The number of connections.
     pub fn taken(&self) -> usize {
-        self.all_of(&self.now())
+        total(&self.locked())
     }
 
-    fn all_of(&self, taken: &BTreeMap<Of, usize>) -> usize {
-        let hosts = taken.iter().filter(|(of, _)| matches!(of, Of::Host(_)));
-        hosts.map(|(_, count)| count).sum()
-    }
-
-    /// What a connection from there counts for, and how many each may have.
-    fn counted(&self, address: IpAddr) -> Vec<(Of, usize)> {
+    /// The keys that a connection from an address counts for, with their limits.
+    fn keys(&self, address: IpAddr) -> Vec<(CountKey, usize)> {
         let address = address.to_canonical();
         match address {
-            IpAddr::V4(_) => vec![(Of::Host(address), self.each)],
+            IpAddr::V4(_) => vec![(CountKey::Host(address), self.each_max)],
             IpAddr::V6(_) => vec![
-                (Of::Network(network(address)), self.each),
-                (Of::Host(address), self.each.div_ceil(2)),
+                (CountKey::Network(network(address)), self.each_max),
+                (CountKey::Host(address), self.each_max.div_ceil(2)),
             ],
         }
     }
 
-    /// Takes one.
+    /// Counts a connection from an address until the result is dropped.
     ///
     /// # Errors
-    /// When there is none for that address.
-    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, Full> {
-        let mut taken = self.now();
-        if self.all_of(&taken) >= self.all {
-            return Err(Full::All(self.all));
+    /// When a limit is reached.
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, LimitReached> {
+        let mut taken = self.locked();
+        if total(&taken) >= self.all_max {
+            return Err(LimitReached::All(self.all_max));
         }
-        let counted = self.counted(address);
-        for (of, most) in &counted {
-            let (Of::Host(address) | Of::Network(address)) = of;
-            if taken.get(of).is_some_and(|count| count >= most) {
-                return Err(Full::Each(*address, *most));
+        let keys = self.keys(address);
+        for (key, most) in &keys {
+            let (CountKey::Host(address) | CountKey::Network(address)) = key;
+            if taken.get(key).is_some_and(|count| count >= most) {
+                return Err(LimitReached::Each(*address, *most));
             }
         }
-        let counted: Vec<Of> = counted.into_iter().map(|(of, _)| of).collect();
-        for of in &counted {
-            *taken.entry(*of).or_default() += 1;
+        let keys: Vec<CountKey> = keys.into_iter().map(|(key, _)| key).collect();
+        for key in &keys {
+            *taken.entry(*key).or_default() += 1;
         }
         Ok(Held {
-            places: Arc::clone(self),
-            counted,
+            limits: Arc::clone(self),
+            keys,
         })
     }
 }
 
-/// A place that is taken, until it is dropped.
+fn total(taken: &BTreeMap<CountKey, usize>) -> usize {
+    let hosts = taken
+        .iter()
+        .filter(|(key, _)| matches!(key, CountKey::Host(_)));
+    hosts.map(|(_, count)| count).sum()
+}
+
+/// A connection that is counted until this is dropped.
 pub struct Held {
-    places: Arc<ConnectionLimits>,
-    counted: Vec<Of>,
+    limits: Arc<ConnectionLimits>,
+    keys: Vec<CountKey>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut taken = self.places.now();
-        for of in &self.counted {
-            if let Some(count) = taken.get_mut(of) {
+        let mut taken = self.limits.locked();
+        for key in &self.keys {
+            if let Some(count) = taken.get_mut(key) {
                 *count -= 1;
                 if *count == 0 {
-                    taken.remove(of);
+                    taken.remove(key);
                 }
             }
         }
@@ -168,36 +168,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_gets_half_of_them_and_all_together_no_more_than_there_are() {
+    fn address_gets_half_of_the_connections_and_a_network_of_ipv6_too() {
         let places = ConnectionLimits::of(24);
         let [a, b, c] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|of| of.parse().unwrap());
         let taken: Vec<_> = (0..3).map(|_| places.take(a).unwrap()).collect();
         let mapped = "::ffff:192.0.2.1".parse().unwrap();
         for same in [a, mapped] {
             let full = places.take(same).err();
-            assert_eq!(full, Some(Full::Each(a, 3)));
+            assert_eq!(full, Some(LimitReached::Each(a, 3)));
         }
         let others = [b, b, c].map(|of| places.take(of).unwrap());
-        assert_eq!(places.take(c).err(), Some(Full::All(6)));
+        assert_eq!(places.take(c).err(), Some(LimitReached::All(6)));
         assert_eq!(places.taken(), 6);
         let neighbour = "2001:db8::2".parse().unwrap();
         drop(taken);
-        // Of IPv6 a host has no more than half of its network's.
+        // An IPv6 host gets half of the connections of its network.
         let more = places.take(c).unwrap();
-        assert_eq!(places.take(c).err(), Some(Full::Each(c, 2)));
+        assert_eq!(places.take(c).err(), Some(LimitReached::Each(c, 2)));
         let near = places.take(neighbour).unwrap();
         let full = places.take(neighbour).err();
-        assert_eq!(full, Some(Full::Each(network(c), 3)));
+        assert_eq!(full, Some(LimitReached::Each(network(c), 3)));
         drop((more, near));
         assert_eq!(places.taken(), 3);
         let again = places.take(a).unwrap();
         drop((others, again));
-        assert_eq!((places.taken(), places.now().len()), (0, 0));
+        assert_eq!((places.taken(), places.locked().len()), (0, 0));
     }
 
     #[test]
-    fn descriptors_are_left_for_whatever_else_there_is() {
-        let all = [usize::MAX, 1 << 20, 1_024, 4].map(|of| ConnectionLimits::of(of).all);
+    fn limits_leave_three_quarters_of_the_descriptors() {
+        let all = [usize::MAX, 1 << 20, 1_024, 4].map(|of| ConnectionLimits::of(of).all_max);
         assert_eq!(all, [1_024, 1_024, 256, 2]);
     }
 }

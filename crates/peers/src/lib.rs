@@ -1,4 +1,4 @@
-//! What every server keeps of its peers: how many are connected, and how often the log tells of them.
+//! Protection of every server against its peers: limits on connections, and on lines of the log that peers cause.
 
 #![forbid(unsafe_code)]
 

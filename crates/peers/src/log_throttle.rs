@@ -1,35 +1,35 @@
-//! Lines of the log that clients may cause as often as they like: once in a while, or a few at a time.
+//! Limits on lines of the log that clients can cause as often as they like.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nothing more is told after a warning.
+/// After a line no other one is logged for this long.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// When a warning was last told, and how many were not since.
+/// Logs one line of a kind in a minute, and counts those that it leaves out.
 #[derive(Default)]
 pub struct LogThrottle {
-    told: Option<Instant>,
-    untold: u64,
+    logged: Option<Instant>,
+    left_out: u64,
 }
 
 impl LogThrottle {
-    /// Counts one more; how many were not told before this one, if this one is to be.
+    /// Returns the number of lines that were left out before this one; `None` if this one is to be left out.
     pub fn turn(&mut self, now: Instant) -> Option<u64> {
-        let is_silent = |told: Instant| now.saturating_duration_since(told) < SILENT_FOR;
-        if self.told.is_some_and(is_silent) {
-            self.untold += 1;
+        let is_silent = |logged: Instant| now.saturating_duration_since(logged) < SILENT_FOR;
+        if self.logged.is_some_and(is_silent) {
+            self.left_out += 1;
             return None;
         }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.left_out))
     }
 }
 
-/// The most lines of a kind in a minute that are a few.
+/// The lines of a kind in a minute for [`Sparing::few`].
 const LINES_MAX: u32 = 20;
 
-/// The same for whoever cannot keep one: so many lines of a kind are told in each minute, and the others counted.
+/// Logs a number of lines of a kind in each minute, and counts those that it leaves out. For a `static`.
 pub struct Sparing {
     lines_max: u32,
     minute: Mutex<Minute>,
@@ -37,17 +37,17 @@ pub struct Sparing {
 
 struct Minute {
     begun: Option<Instant>,
-    told: u32,
-    untold: u64,
+    logged: u32,
+    left_out: u64,
 }
 
 impl Sparing {
-    /// One line in a minute, of what is no news after the first.
+    /// One line in a minute, for lines that all say the same.
     pub const fn one() -> Self {
         Self::of(1)
     }
 
-    /// A few, each of which tells of somebody else.
+    /// A few lines in a minute, for lines that are about different clients.
     pub const fn few() -> Self {
         Self::of(LINES_MAX)
     }
@@ -57,27 +57,27 @@ impl Sparing {
             lines_max,
             minute: Mutex::new(Minute {
                 begun: None,
-                told: 0,
-                untold: 0,
+                logged: 0,
+                left_out: 0,
             }),
         }
     }
 
-    /// Counts one more. If it is to be told: how many were not before it, if any.
+    /// Returns `None` if this line is to be left out, and otherwise the number of lines that were left out before it, if any.
     pub fn turn(&self, now: Instant) -> Option<Option<u64>> {
-        // Numbers are numbers after any panic.
+        // The counters are valid after a panic as well.
         let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SILENT_FOR;
         if minute.begun.is_none_or(is_over) {
-            (minute.begun, minute.told) = (Some(now), 0);
+            (minute.begun, minute.logged) = (Some(now), 0);
         }
-        if minute.told == self.lines_max {
-            minute.untold += 1;
+        if minute.logged == self.lines_max {
+            minute.left_out += 1;
             return None;
         }
-        minute.told += 1;
-        let untold = std::mem::take(&mut minute.untold);
-        Some((untold > 0).then_some(untold))
+        minute.logged += 1;
+        let left_out = std::mem::take(&mut minute.left_out);
+        Some((left_out > 0).then_some(left_out))
     }
 }
 
@@ -86,30 +86,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_told_in_each_while_with_how_many_were_not() {
+    fn throttle_logs_one_line_a_minute_with_the_number_left_out() {
         let begin = Instant::now();
-        let mut seldom = LogThrottle::default();
-        let mut at = |seconds| seldom.turn(begin + Duration::from_secs(seconds));
+        let mut throttle = LogThrottle::default();
+        let mut at = |seconds| throttle.turn(begin + Duration::from_secs(seconds));
         assert_eq!([0, 1, 59].map(&mut at), [Some(0), None, None]);
         assert_eq!([60, 119].map(&mut at), [Some(2), None]);
-        // Those of long ago are told with the next, whenever that comes.
+        // Lines left out long ago are reported with the next one.
         assert_eq!([500, 560].map(&mut at), [Some(1), Some(0)]);
     }
 
     #[test]
-    fn a_few_are_told_in_each_minute_and_the_others_counted() {
+    fn few_lines_are_logged_each_minute_and_the_others_counted() {
         let begin = Instant::now();
         let sparing = Sparing::few();
-        let told = |seconds, count: u32| {
+        let logged = |seconds, count: u32| {
             let now = begin + Duration::from_secs(seconds);
             let turns = (0..count).filter_map(|_| sparing.turn(now));
             turns.collect::<Vec<_>>()
         };
-        assert_eq!(told(0, 19), [None; 19]);
-        assert_eq!(told(59, 300), [None; 1]);
-        assert_eq!(told(60, 2), [Some(299), None]);
-        assert_eq!(told(119, 18), [None; 18]);
-        assert_eq!(told(119, 1), []);
-        assert_eq!(told(600, 1), [Some(1)]);
+        assert_eq!(logged(0, 19), [None; 19]);
+        assert_eq!(logged(59, 300), [None; 1]);
+        assert_eq!(logged(60, 2), [Some(299), None]);
+        assert_eq!(logged(119, 18), [None; 18]);
+        assert_eq!(logged(119, 1), []);
+        assert_eq!(logged(600, 1), [Some(1)]);
     }
 }

@@ -405,7 +405,7 @@ fn a_session_that_takes_nothing_is_ended_from_outside() {
     let (_, log) = serve.terminate();
     let ended = lines(&log, "an RTSP connection ended");
     assert_eq!(ended.len(), 3, "{log}");
-    let is_told = |of: &&str| of.contains("somebody has ended its session");
+    let is_told = |of: &&str| of.contains("its session was ended");
     assert!(ended.iter().all(is_told), "{log}");
 }
 

@@ -156,7 +156,7 @@ fn password_guessing_is_cut_off_and_the_log_has_no_password() {
             };
             let said = anna.ask("DESCRIBE", "cam", "", "").is(401);
             assert!(
-                said.body.contains("no such user, or the password"),
+                said.body.contains("unknown user or wrong password"),
                 "{said:?}"
             );
             assert!(!said.head.contains("stale"), "{said:?}");
@@ -178,7 +178,7 @@ fn password_guessing_is_cut_off_and_the_log_has_no_password() {
         "a login is refused",
         "peer=127.0.0.1:",
         "user=\"anna\"",
-        "too often",
+        "too many failed logins",
     ] {
         assert!(log.contains(word), "no {word:?} in {log}");
     }
@@ -252,7 +252,7 @@ fn volumes_open_to_everybody_or_nobody_are_warned_of() {
             "{log}"
         );
         assert_eq!(told(" address=0.0.0.0:"), 2 * usize::from(is_open), "{log}");
-        let of_nobody = "not in the file of users user=\"eve\"";
+        let of_nobody = "not in the users file user=\"eve\"";
         assert_eq!(told(of_nobody), usize::from(!is_open), "{log}");
     }
     // On this host alone it is nobody else's.

@@ -73,10 +73,7 @@ fn a_recorder_that_is_refused_more_goes_on_with_what_it_has() {
     client.ask("TEARDOWN", "cam", "", "").is(200);
     whole(&site, sent.len());
     let (_, log) = serve.terminate();
-    assert!(
-        log.contains("takes another rate, and does not get it"),
-        "{log}"
-    );
+    assert!(log.contains("needs another rate: refused"), "{log}");
     assert!(log.contains("lost=0"), "{log}");
 }
 

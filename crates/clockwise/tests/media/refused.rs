@@ -49,7 +49,7 @@ fn refused_source_gets_the_reason_and_so_does_the_log() {
     assert!(
         refused
             .body
-            .contains("MB/s are what was reserved to record it"),
+            .contains("MB/s are from the reservation for recording it"),
         "{refused:?}"
     );
     assert_eq!(reservations(&site), players.len());
@@ -68,7 +68,7 @@ fn refused_source_gets_the_reason_and_so_does_the_log() {
     for (said, parts) in [
         ("a player is refused", ["peer=127.0.0.1:", "volume=\"cam\""]),
         (
-            "what a session asks for is refused",
+            "a change of a session is refused",
             ["session=", "would fit"],
         ),
         ("a Speed is refused", ["peer=127.0.0.1:", "would fit"]),
@@ -94,7 +94,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &much,
             &[][..],
             [
-                "the 6875.000 MB/s are what the camera's description says",
+                "the 6875.000 MB/s are from the camera's description",
                 "b=AS",
                 "`--rate` of the source",
             ],
@@ -103,7 +103,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &unknown,
             &[][..],
             [
-                "the 2000.000 MB/s are `rate` under [rtsp]",
+                "the 2000.000 MB/s are from `rate` under [rtsp]",
                 "b=AS",
                 "`--rate` of the source",
             ],
@@ -112,7 +112,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &much,
             &["--rate", "3GB/s"][..],
             [
-                "the 3000.000 MB/s are what the source was added with",
+                "the 3000.000 MB/s are from `--rate` of the source",
                 "`--rate`",
                 "lower one",
             ],
@@ -136,13 +136,16 @@ fn a_refusal_says_where_the_rate_comes_from() {
         (
             &much,
             [
-                "the 6875.000 MB/s are what the announced description says",
+                "the 6875.000 MB/s are from the announced description",
                 "announce less",
             ],
         ),
         (
             &unknown,
-            ["the 2000.000 MB/s are `rate` under [rtsp]", "announce it"],
+            [
+                "the 2000.000 MB/s are from `rate` under [rtsp]",
+                "announce it",
+            ],
         ),
     ] {
         let mut client = Client::connect(address);

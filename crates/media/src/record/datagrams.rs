@@ -1,27 +1,27 @@
-//! What comes by UDP, and what the kernel has dropped of it.
+//! Packets by UDP, and those that the kernel has dropped.
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
+use std::ops::Range;
 
-use engine::clock;
 use rustix::io::Errno;
-use sched::units::Nanos;
 
 use super::{RecordError, RtpRecorder};
 use crate::archive::block::Kind;
-use crate::record::missing::{Range, Why};
+use crate::record::missing::Why;
 use crate::rtp::datagram;
 use crate::rtp::packet::HEADER_BYTES;
 
-/// So many errors of a socket are passed over at a time.
-const TOLD_MAX: usize = 4;
+/// Errors of a socket that are passed over at a time.
+const PEER_ERRORS_MAX: usize = 4;
 
-/// More packets than that do not lie in a socket: each takes the kernel 512 bytes at least, of 8 MiB.
-const LEFT_MAX: usize = 16_384;
+/// No more packets than this are in a socket: each takes at least 512 of its 8 MiB.
+const QUEUED_MAX: usize = 16_384;
 
-/// Whether it is no error of a socket's, but of what was sent by it: a peer whose port is closed, which may open it, or whose
-/// firewall lets no reports in, which says nothing of its packets (ICMP, RFC 1122, section 3.2.2.1).
-fn is_told_of_peer(error: Errno) -> bool {
+/// True if an error is not of the socket but a report about an earlier packet to the peer (ICMP, RFC 1122, section
+/// 3.2.2.1): the peer has closed its port and may open it again, or a firewall rejects receiver reports. Packets from the
+/// peer may arrive all the same.
+fn is_of_peer(error: Errno) -> bool {
     matches!(
         error,
         Errno::INTR
@@ -38,37 +38,37 @@ fn is_told_of_peer(error: Errno) -> bool {
     )
 }
 
-/// What is known of the packets that a socket has dropped.
+/// Packets that a socket has dropped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dropped {
-    /// All of them, when the packet that was received last came.
-    until: u32,
-    /// Those of them that came behind the last packet by its number.
+pub(super) struct SocketDrops {
+    /// All of them up to the arrival of the packet that was received last. Wraps.
+    total: u32,
+    /// Those since the last packet by its number.
     pub(super) recent: u32,
 }
 
-impl Dropped {
-    /// What is known when a packet is received that came when that many had been dropped.
-    fn after(before: Option<Self>, until: u32) -> Self {
-        // Before the first one nothing is known to be missing.
+impl SocketDrops {
+    /// After a packet was received that arrived when the socket had dropped `total`.
+    fn after(before: Option<Self>, total: u32) -> Self {
+        // Packets before the first one are not known to be missing.
         let recent = before.map_or(0, |of| {
-            of.recent.saturating_add(until.wrapping_sub(of.until))
+            of.recent.saturating_add(total.wrapping_sub(of.total))
         });
-        Self { until, recent }
+        Self { total, recent }
     }
 }
 
-/// A socket that nothing more is to be received from but what lies there.
+/// A socket at the end of a recording: only what is queued in it is still received.
 #[derive(Debug)]
 pub struct Left<'a> {
     socket: &'a UdpSocket,
     track: usize,
-    /// How many it has dropped until now, if that is known.
+    /// Packets that it had dropped by the end, if that is known.
     dropped: Option<u32>,
 }
 
 impl<'a> Left<'a> {
-    /// These, of their tracks, end now.
+    /// The sockets of these tracks, which end now.
     #[must_use]
     pub fn now(sockets: &[(usize, &'a UdpSocket)]) -> Vec<Self> {
         let each: Vec<&UdpSocket> = sockets.iter().map(|of| of.1).collect();
@@ -77,7 +77,7 @@ impl<'a> Left<'a> {
             Err(error) => (vec![None; each.len()], error),
         };
         if dropped.contains(&None) {
-            tracing::warn!("how many packets sockets have dropped is not known: {error}");
+            tracing::warn!("the number of packets that sockets have dropped is unknown: {error}");
         }
         let each = sockets.iter().zip(dropped);
         each.map(|(&(track, socket), dropped)| Self {
@@ -90,7 +90,7 @@ impl<'a> Left<'a> {
 }
 
 impl RtpRecorder<'_> {
-    /// Receives a packet by UDP; whether there was one. There has to be [room](Self::has_room).
+    /// Receives a packet by UDP; returns false if there was none. There has to be [room](Self::has_room).
     ///
     /// # Errors
     /// When the socket fails.
@@ -100,25 +100,19 @@ impl RtpRecorder<'_> {
         track: usize,
         kind: Kind,
     ) -> Result<bool, RecordError> {
-        let Some(filling) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
+        let Some((room, [block, overflow])) = self.buffers.room() else {
             return Ok(false);
         };
-        let room = filling.composer.room();
         let mut header = [0; HEADER_BYTES];
-        let overflow = &mut self.overflow;
-        let mut parts = [
-            IoSliceMut::new(&mut header),
-            IoSliceMut::new(&mut filling.buffer[room.clone()]),
-            IoSliceMut::new(overflow),
-        ];
+        let mut parts = [IoSliceMut::new(&mut header), block, overflow];
         let parts = match kind {
             Kind::Rtp => &mut parts[..],
             Kind::Rtcp => &mut parts[1..],
         };
         let mut received = datagram::receive(socket, parts);
-        // What was told of comes before what has come, and once.
-        for _ in 0..TOLD_MAX {
-            if !received.is_err_and(is_told_of_peer) {
+        // The kernel reports an error of the peer before the packets that have arrived, and once.
+        for _ in 0..PEER_ERRORS_MAX {
+            if !received.is_err_and(is_of_peer) {
                 break;
             }
             received = datagram::receive(socket, parts);
@@ -126,22 +120,24 @@ impl RtpRecorder<'_> {
         let (count, dropped) = match received {
             Ok(received) => received,
             Err(Errno::AGAIN) => {
-                self.tracks[track].is_drained |= kind == Kind::Rtp;
+                if kind == Kind::Rtp {
+                    self.tracks.track_mut(track).note_drained();
+                }
                 return Ok(false);
             }
-            Err(error) if is_told_of_peer(error) => return Ok(false),
+            Err(error) if is_of_peer(error) => return Ok(false),
             Err(error) => return Err(io::Error::from(error).into()),
         };
-        if kind == Kind::Rtp {
-            let of = &mut self.tracks[track];
-            of.socket = Some(Dropped::after(of.socket, dropped));
-        }
         let len = match kind {
-            Kind::Rtp if count < HEADER_BYTES => {
-                self.tally.strangers += 1;
-                return Ok(true);
+            Kind::Rtp => {
+                let of = self.tracks.track_mut(track);
+                of.socket = Some(SocketDrops::after(of.socket, dropped));
+                let Some(len) = count.checked_sub(HEADER_BYTES) else {
+                    self.counts.tally.strangers += 1;
+                    return Ok(true);
+                };
+                len
             }
-            Kind::Rtp => count - HEADER_BYTES,
             Kind::Rtcp => count,
         };
         if len > self.body_bytes_max() {
@@ -149,96 +145,91 @@ impl RtpRecorder<'_> {
             return Ok(true);
         }
         if len > room.len() {
-            self.move_on(room, len);
+            self.move_to_next_block(room, len);
         }
         self.packet(track, kind, &header, len);
         Ok(true)
     }
 
-    /// A body was longer than the room that was left: it goes to the beginning of the next block.
-    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) {
-        // With no buffer free it is lost, as what comes after it is.
-        if self.make_room(len)
-            && let (Some(full), Some(filling)) = (&self.full, &mut self.filling)
-        {
-            self.tally.copied_bytes += len as u64;
-            let from = filling.composer.room().start;
-            let (head, rest) = filling.buffer[from..from + len].split_at_mut(room.len());
-            head.copy_from_slice(&full.buffer[room]);
-            rest.copy_from_slice(&self.overflow[..rest.len()]);
+    /// A body of `len` bytes was longer than the room that was left: it is moved to the beginning of the next block. Without
+    /// a free buffer it is lost.
+    fn move_to_next_block(&mut self, room: Range<usize>, len: usize) {
+        if self.make_room(len) && self.buffers.move_body(room, len) {
+            self.counts.tally.copied_bytes += len as u64;
         }
     }
 
-    /// Nothing more is received from a socket: what it had dropped by the end, behind the last packet, is missing. What lies there
-    /// still, as it is not all that was received, is so too where it was waiting for a buffer, or came before the last that was
-    /// dropped by then; of what came later nobody knows whether that was after the end.
+    /// Notes the packets that are missing at the end of a recording, when nothing more is received from a socket: those that
+    /// the socket had dropped by the end behind the last packet, and, unless `is_all` was received, those that are still
+    /// queued and had waited for a buffer or arrived before the last drop. Packets that arrived later may have been sent
+    /// after the end.
     pub fn leave(&mut self, left: &Left<'_>, is_all: bool) {
         let Left {
             socket,
             track,
             dropped,
         } = *left;
-        if !is_all && self.tracks[track].starved {
-            self.drop_waiting(socket, track, Why::NoBuffer, |_| true);
+        if !is_all && self.tracks.track(track).is_starved() {
+            self.drop_queued(socket, track, Why::NoBuffer, |_| true);
         } else if let (false, Some(dropped)) = (is_all, dropped) {
-            let is_before = |until: u32| (until.wrapping_sub(dropped) as i32) < 0;
-            self.drop_waiting(socket, track, Why::Ended, is_before);
+            let is_before = |total: u32| (total.wrapping_sub(dropped) as i32) < 0;
+            self.drop_queued(socket, track, Why::Ended, is_before);
         }
         if let Some(dropped) = dropped {
-            self.note_behind(track, dropped);
+            self.note_dropped_behind_last(track, dropped);
         }
     }
 
-    /// What lies in a socket is not received any more, as long as it is missing by how many had been dropped until it came.
-    fn drop_waiting(
+    /// Takes packets out of a socket and notes them as missing, as long as `is_missing` is true for the number of packets
+    /// that had been dropped when they arrived.
+    fn drop_queued(
         &mut self,
         socket: &UdpSocket,
         track: usize,
         why: Why,
         is_missing: impl Fn(u32) -> bool,
     ) {
-        for _ in 0..LEFT_MAX {
+        for _ in 0..QUEUED_MAX {
             let mut header = [0; HEADER_BYTES];
-            let overflow = &mut self.overflow;
-            let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(overflow)];
+            let scratch = self.buffers.scratch();
+            let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(scratch)];
             match datagram::receive(socket, &mut parts) {
                 Ok((count, dropped)) if is_missing(dropped) => {
-                    let of = &mut self.tracks[track];
-                    of.socket = Some(Dropped::after(of.socket, dropped));
+                    let of = self.tracks.track_mut(track);
+                    of.socket = Some(SocketDrops::after(of.socket, dropped));
                     if count >= HEADER_BYTES {
                         self.drop_packet(track, &header, why);
                     }
                 }
-                Err(error) if is_told_of_peer(error) => {}
+                Err(error) if is_of_peer(error) => {}
                 Ok(_) | Err(_) => break,
             }
         }
     }
 
-    /// A track's socket had dropped so many in all: those behind the last packet are missing.
-    fn note_behind(&mut self, track: usize, dropped: u32) {
-        let of = &self.tracks[track];
-        let (Some(until_last), Some(last)) = (of.socket, of.sequence.last()) else {
+    /// Notes the packets behind the last one as missing, by the number that the track's socket had dropped at the end.
+    fn note_dropped_behind_last(&mut self, track: usize, dropped: u32) {
+        let of = self.tracks.track(track);
+        let (Some(at_last), Some(last)) = (of.socket, of.sequence.last()) else {
             return;
         };
-        // When the last one came it may have dropped more, if that was after the end.
-        let since_last = dropped.wrapping_sub(until_last.until) as i32;
-        let behind = until_last.recent.saturating_add(since_last.max(0) as u32);
+        // Negative if the last packet arrived after the end.
+        let since_last = dropped.wrapping_sub(at_last.total) as i32;
+        let behind = at_last.recent.saturating_add(since_last.max(0) as u32);
         if behind == 0 {
             return;
         }
-        let why = self.why_not_received(track, behind);
-        let of = &mut self.tracks[track];
-        of.dropped = of.dropped.saturating_add(behind);
+        let counts = &mut self.counts;
+        let why = self.tracks.reason_not_received(counts, track, behind);
+        let of = self.tracks.track_mut(track);
+        of.pending_lost = of.pending_lost.saturating_add(behind);
         of.socket = None;
-        self.tally.lost += u64::from(behind);
-        let range = Range {
+        let range = (
             track,
-            first: last.wrapping_add(1),
-            last: last.wrapping_add(behind as u16),
-            at: Nanos(clock::now().saturating_since(self.begun).get()),
-            why,
-        };
-        self.missing.note(range, clock::now());
+            last.wrapping_add(1),
+            last.wrapping_add(behind as u16),
+        );
+        let now_ns = counts.now_ns();
+        counts.note_lost(behind, range, now_ns, why);
     }
 }

@@ -1,8 +1,7 @@
-//! Who may do what over RTSP: users with passwords, what each may, and what a connection has to say to be one of them.
+//! Access control of RTSP: users with passwords, their rights, and the authentication of connections.
 //!
-//! Who is nobody yet is asked for a password by Digest (RFC 2069 and 2617) with every request but OPTIONS. A password
-//! itself never comes, and Basic, by which it would, is not taken. What is compared is compared in a time that says
-//! nothing of it.
+//! Every request except OPTIONS needs Digest authentication (RFC 2069 and 2617). Basic is refused: it would send the password
+//! itself. Comparisons take constant time.
 
 mod guard;
 mod penalty;
@@ -15,7 +14,7 @@ use std::time::Instant;
 use sched::units::{Nanos, Time};
 
 pub(crate) use guard::parse;
-pub(crate) use guard::{Guard, Refused};
+pub(crate) use guard::{AuthError, Guard};
 use penalty::Penalties;
 pub(crate) use users::parse as parse_users;
 pub use users::{REALM, UsersError};
@@ -25,27 +24,27 @@ pub use visitor::{Turned, Visitor};
 
 use peers::log_throttle::Sparing;
 
-/// Logins that are refused, which anybody may try.
+/// Refused logins, which any client can cause.
 static REFUSED: Sparing = Sparing::few();
 
-/// What somebody may do.
+/// A right of a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Right {
-    /// Play recordings.
+    /// To play recordings.
     Play,
-    /// Record.
+    /// To record.
     Record,
 }
 
-/// That a user may do something.
+/// Rights of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permit {
-    /// Who.
+    /// The user's name.
     pub user: String,
-    /// What.
+    /// The rights.
     pub may: Vec<Right>,
-    /// In which volumes; in all when absent.
+    /// The volumes that they are for; all volumes when absent.
     pub volumes: Option<Vec<String>>,
 }
 
@@ -57,12 +56,12 @@ impl Permit {
     }
 }
 
-/// Where users are found, and what they may do.
+/// The configuration of users and rights.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessConfig {
-    /// The file of users.
+    /// The users file.
     pub users: std::path::PathBuf,
-    /// What they may do; everything where there is none.
+    /// Their rights. Without any permit every user has all rights.
     pub permits: Vec<Permit>,
 }
 
@@ -78,15 +77,15 @@ impl Access {
     /// Reads the users.
     ///
     /// # Errors
-    /// When they cannot be read, or could be by others than their file's owner.
+    /// When the users file cannot be read, is invalid, or is accessible to others than its owner.
     pub fn open(config: &AccessConfig) -> Result<Self, UsersError> {
         let users = Users::open(&config.users)?;
         for Permit { user, .. } in &config.permits {
-            // He may come later.
+            // The user may be added later.
             if users.secret(user).is_none() {
                 tracing::warn!(
                     user,
-                    "[[rtsp.permit]] is for somebody who is not in the file of users"
+                    "[[rtsp.permit]] names a user that is not in the users file"
                 );
             }
         }
@@ -98,12 +97,12 @@ impl Access {
         })
     }
 
-    /// What is known of a user's password, by the file as it is now.
+    /// The secret of a user, from the current users file.
     fn secret(&self, user: &str) -> Option<Secret> {
         self.users.secret(user)
     }
 
-    /// Whether a user may do something in a volume.
+    /// True if a user has a right in a volume.
     pub(crate) fn allows(&self, user: &str, right: Right, volume: &str) -> bool {
         self.permits.is_empty()
             || self
@@ -112,7 +111,7 @@ impl Access {
                 .any(|permit| permit.allows(user, right, volume))
     }
 
-    /// Notes that a login from there has failed; how long it has to wait for being told so.
+    /// Notes a failed login from an address; returns how long the reply is to be delayed.
     pub(crate) fn failed(&self, peer: IpAddr, now: Time) -> Nanos {
         self.penalties.failed(peer, now)
     }
@@ -124,30 +123,30 @@ impl std::fmt::Debug for Access {
     }
 }
 
-impl Refused {
-    /// Why, in words; what may be somebody who guesses is in the log.
-    pub(crate) fn told(&self, peer: SocketAddr) -> &'static str {
-        let (why, user, told) = match self {
+impl AuthError {
+    /// The message for the peer. Refusals that may be guesses are logged.
+    pub(crate) fn log(&self, peer: SocketAddr) -> &'static str {
+        let (why, user, message) = match self {
             Self::Nobody => return "this needs a user and a password",
             Self::Stale => return "the nonce is used up: here is another one",
-            Self::Syntax(what) => ("Authorization makes no sense", None, *what),
+            Self::Syntax(what) => ("invalid Authorization header", None, *what),
             Self::Wrong(user) => (
-                "a wrong password, or no such user",
+                "wrong password or unknown user",
                 Some(user),
-                "there is no such user, or the password is another one",
+                "unknown user or wrong password",
             ),
             Self::Other(user) => (
-                "the connection is somebody else's",
+                "another user has logged in on the connection",
                 Some(user),
-                "somebody else has logged in on this connection: open another one",
+                "another user has logged in on this connection: open another one",
             ),
         };
         if let Some(untold) = REFUSED.turn(Instant::now()) {
             let user = user.map(tracing::field::debug);
-            let what = user.is_none().then_some(told);
+            let what = user.is_none().then_some(message);
             tracing::warn!(%peer, user, what, untold, "a login is refused: {why}");
         }
-        told
+        message
     }
 }
 
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permits_add_up_and_none_is_everything() {
+    fn permits_add_up_and_without_any_every_right_is_granted() {
         let permit = |user: &str, may: &[Right], volumes: Option<&[&str]>| Permit {
             user: user.to_owned(),
             may: may.to_vec(),

@@ -1,4 +1,4 @@
-//! A connection: its requests, its session, and what it moves.
+//! A connection: its requests, its session, and its packets.
 //!
 //! # States (RFC 2326, appendix A.2)
 //!
@@ -8,9 +8,8 @@
 //!                                                                 recording -- PAUSE, BYE --> ready
 //! ```
 //!
-//! The first SETUP reserves for the whole presentation: the disks carry it or not. So does RECORD after PAUSE, which has
-//! given it back. A request that does not fit the
-//! state is answered with 455 and changes nothing.
+//! The first SETUP reserves for the whole presentation, or is refused. RECORD after PAUSE reserves again, as PAUSE has given
+//! the reservation back. A request that does not fit the state is refused with 455 and changes nothing.
 
 mod answer;
 pub(crate) mod fuzzing;
@@ -51,24 +50,25 @@ use crate::rtsp::receive::{ReceiveError, Receiver};
 use crate::rtsp::server::Shared;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
+use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::Session;
 use answer::{Answer, answer};
 use outgoing::Sent;
 pub(crate) use target::volumes;
 
-/// A request, with its body.
-type Asked = Request<Vec<u8>>;
+/// A request with its body.
+type ClientRequest = Request<Vec<u8>>;
 
-/// How long a peer may take to take what it is told.
+/// A peer that does not take a reply for this long is disconnected.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// How long it may take until TLS is agreed on.
+/// A peer has this long for the TLS handshake.
 const HANDSHAKE_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// Why a connection ended that its peer has not ended.
+/// Why a connection was closed by the server.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionError {
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     #[error(transparent)]
@@ -77,68 +77,68 @@ pub(crate) enum Ended {
     Socket(#[from] io::Error),
     #[error("the recording: {0}")]
     Record(#[from] RecordError),
-    #[error("what is played: {0}")]
+    #[error("playing: {0}")]
     Play(#[from] PlayError),
-    #[error("nothing was heard of it for {0}")]
+    #[error("nothing was received for {0}")]
     Silent(Nanos),
-    #[error("it does not take its answers")]
+    #[error("the peer does not read its replies")]
     Slow,
-    #[error("it has said too often who it is not")]
+    #[error("too many failed logins")]
     Guessing,
-    #[error("the server ends")]
+    #[error("the server stops")]
     Stopped,
-    #[error("somebody has ended its session")]
-    Over,
+    #[error("its session was ended")]
+    SessionEnded,
 }
 
-/// What a session does.
+/// The role of a session.
 enum Role {
     /// It records.
     Publisher {
         archive: Arc<Archive>,
         description: Box<Description>,
-        /// Where the rate comes from that it needs.
+        /// The source of the rate that it reserves.
         rate_from: RateFrom,
-        /// From the first SETUP on.
+        /// From the first SETUP on, except while and after it records.
         reserved: Option<Reserved>,
     },
     /// It plays.
     Player {
-        /// What is played together; the first one is the master, and there is one.
+        /// The recordings that are played together, at least one. The first one is the master.
         parts: Vec<Part>,
-        /// It begins with what is being recorded unless it says otherwise.
+        /// Without a Range it begins with the newest blocks.
         is_live: bool,
     },
 }
 
-/// A recording that is played, and what is reserved for that.
+/// A recording that is played, and its reservation.
 struct Part {
     archive: Arc<Archive>,
     recording: Recording,
     description: Description,
-    reserved: Held,
+    reserved: ReservedStream,
     member: Arc<Session>,
-    /// What is reserved is what somebody said it needs, or a default, not what it is known to.
-    is_guess: bool,
-    /// The session's number of its first track.
+    /// How its reserved rate is known.
+    estimate: RateEstimate,
+    /// The number of its first track in the session.
     first_track: usize,
-    /// Under which SSRC the packets of each track are sent, if they are of several recordings.
+    /// The SSRC of each track for packets of further recordings.
     sources: Vec<u32>,
 }
 
 impl Part {
-    /// The transports of its tracks, of those of the session.
+    /// The transports of its tracks, among those of the session.
     fn transports<'b>(&self, all: &'b [Option<Transport>]) -> &'b [Option<Transport>] {
         let tracks = self.first_track..self.first_track + self.description.tracks().len();
         all.get(tracks).unwrap_or_default()
     }
 }
 
-/// A stream of a session. Dropping it waits until its share is given back: the answer to TEARDOWN comes after that, and
-/// the client may reserve the share again.
-struct Held(Stream);
+/// A stream of a session. Dropping it waits until its share is given back: TEARDOWN is answered after that, and the client
+/// may reserve the share again.
+struct ReservedStream(Stream);
 
-impl Deref for Held {
+impl Deref for ReservedStream {
     type Target = Stream;
 
     fn deref(&self) -> &Stream {
@@ -146,15 +146,15 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedStream {
     fn drop(&mut self) {
         self.0.give_back();
     }
 }
 
-/// What is reserved for a recording.
+/// The reservation of a recording.
 struct Reserved {
-    stream: Held,
+    stream: ReservedStream,
     writing: Writing,
     member: Arc<Session>,
 }
@@ -163,16 +163,16 @@ struct Reserved {
 struct RtspSession {
     id: String,
     role: Role,
-    /// By track.
+    /// The transport of each track.
     transports: Vec<Option<Transport>>,
-    /// Where each of what is played was paused.
+    /// Where each part of a player was paused.
     paused: Option<Vec<Option<Place>>>,
-    /// By track, what has been sent.
+    /// Counts of each track that a player has sent.
     sent: Vec<Sent>,
 }
 
 impl RtspSession {
-    /// What it has reserved, if anything.
+    /// Its reservations.
     fn members(&self) -> impl Iterator<Item = &Arc<Session>> {
         let (reserved, parts): (_, &[Part]) = match &self.role {
             Role::Publisher { reserved, .. } => (reserved.as_ref(), &[]),
@@ -182,56 +182,54 @@ impl RtspSession {
         reserved.map(|of| &of.member).into_iter().chain(played)
     }
 
-    /// Of somebody who plays: what comes there says that it is there, also while nothing is sent. What a publisher sends is
-    /// kept until it records.
+    /// The transports of a player: datagrams there show that the player is there, also while nothing is sent. Those of a
+    /// publisher stay in the sockets until it records.
     fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
         let is_player = matches!(self.role, Role::Player { .. });
         let transports = is_player.then_some(&self.transports);
         transports.into_iter().flatten().flatten()
     }
 
-    /// It has made a recording, and makes none now: the first SETUP has reserved for it.
+    /// True if it has recorded and does not record at the moment: the reservation of the first SETUP is used up.
     fn has_recorded(&self) -> bool {
         let is_set_up = self.transports.iter().any(Option::is_some);
         is_set_up && matches!(self.role, Role::Publisher { reserved: None, .. })
     }
 }
 
-/// A connection and its session.
+/// A connection with its session.
 pub(crate) struct Connection<'a> {
     shared: &'a Shared,
     link: Link,
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
-    /// So many bytes of a packet are passed over as they come.
-    passing: usize,
+    /// Bytes of a packet that are to be skipped when they arrive.
+    skipping: usize,
     guard: Guard,
     session: Option<RtspSession>,
-    /// Who is recorded at the moment.
-    recorder: Option<Arc<Session>>,
-    /// When something was heard last.
+    /// The reservation of the recording that is being made.
+    recording: Option<Arc<Session>>,
+    /// When the peer was heard last.
     heard: Time,
 }
 
-/// What an idle connection wakes for.
+/// Events that an idle connection wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Socket,
-    /// What comes by UDP of who plays.
-    Heard,
+    /// A datagram of a player.
+    Datagram,
     Stop,
-    /// Somebody has ended a session of it.
-    Over,
+    /// A session of it was ended.
+    SessionEnded,
 }
 
-/// What follows a request.
-enum Then {
-    /// The next one.
-    Next,
-    /// Packets are recorded.
+/// The activity of a connection after a request.
+enum NextStep {
+    /// It reads the next request.
+    Read,
     Record,
-    /// They are played.
     Play(Box<play_request::PlayRequest>),
 }
 
@@ -243,31 +241,31 @@ impl<'a> Connection<'a> {
             local,
             peer,
             input: Input::default(),
-            passing: 0,
-            recorder: None,
+            skipping: 0,
+            recording: None,
             guard: Guard::default(),
             session: None,
             heard: clock::now(),
         }
     }
 
-    /// Serves it to its end.
-    pub(crate) fn serve(mut self) -> Result<(), Ended> {
+    /// Serves requests until the connection ends.
+    pub(crate) fn serve(mut self) -> Result<(), ConnectionError> {
         loop {
             let Some(request) = self.idle()? else {
                 return Ok(());
             };
-            let (said, then) = match self.admit(&request)? {
-                Some(refused) => (refused.done(), Then::Next),
+            let (said, next) = match self.admit(&request)? {
+                Some(refused) => (refused.done(), NextStep::Read),
                 None => self.handle(&request),
             };
             self.tell(&said)?;
-            let again = match then {
-                Then::Next => true,
-                Then::Record => self.record()?,
-                Then::Play(wanted) => self.play(wanted)?,
+            let goes_on = match next {
+                NextStep::Read => true,
+                NextStep::Record => self.record()?,
+                NextStep::Play(wanted) => self.play(wanted)?,
             };
-            if !again {
+            if !goes_on {
                 return Ok(());
             }
         }
@@ -277,7 +275,7 @@ impl<'a> Connection<'a> {
         Nanos(u64::try_from(self.shared.config.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// How long it may say nothing.
+    /// The time after which a peer that sends nothing is disconnected.
     fn patience(&self) -> Nanos {
         match self.link.is_handshaking() {
             true => self.timeout().min(HANDSHAKE_WITHIN),
@@ -285,10 +283,10 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The next request while nothing is moved; `None`: the peer or the server has ended.
-    fn idle(&mut self) -> Result<Option<Asked>, Ended> {
+    /// Waits for the next request while no packets are moved; `None` if the peer has closed the connection or the server stops.
+    fn idle(&mut self) -> Result<Option<ClientRequest>, ConnectionError> {
         loop {
-            if self.passing > 0 && !self.pass() {
+            if self.skipping > 0 && !self.skip() {
                 if !self.wait_for_bytes()? {
                     return Ok(None);
                 }
@@ -301,8 +299,8 @@ impl<'a> Connection<'a> {
                 }
                 Ok(Next::Response(_)) => continue,
                 Ok(Next::Packet { len, .. }) => {
-                    // Of a session that moves nothing at this moment.
-                    self.passing = len;
+                    // The session does not record.
+                    self.skipping = len;
                     continue;
                 }
                 Ok(Next::More) => {}
@@ -318,8 +316,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sleeps until something has come and takes it in; `false`: the peer or the server has ended.
-    fn wait_for_bytes(&mut self) -> Result<bool, Ended> {
+    /// Sleeps until bytes have arrived, and reads them; returns false if the peer has closed the connection or the server stops.
+    fn wait_for_bytes(&mut self) -> Result<bool, ConnectionError> {
         loop {
             let until = self.heard.saturating_add(self.patience());
             let mut wait = Wait::new();
@@ -329,15 +327,15 @@ impl<'a> Connection<'a> {
                 wait.readable(member.ends(), Ready::Stop);
             }
             for transport in self.transports_of_player() {
-                transport.hear(&mut wait, Ready::Heard);
+                transport.hear(&mut wait, Ready::Datagram);
             }
             let ready = wait.sleep(true, Some(until))?;
             if ready.contains(&Ready::Stop) {
                 return Ok(false);
             }
-            if ready.contains(&Ready::Heard) {
-                let said = self.transports_of_player().filter(|of| of.has_said());
-                if said.count() > 0 {
+            if ready.contains(&Ready::Datagram) {
+                let transports = self.transports_of_player();
+                if transports.filter(|of| of.take_keepalives()).count() > 0 {
                     self.heard = clock::now();
                 }
             }
@@ -349,12 +347,11 @@ impl<'a> Connection<'a> {
                 }
             }
             if clock::now() >= self.heard.saturating_add(self.patience()) {
-                return Err(Ended::Silent(self.patience()));
+                return Err(ConnectionError::Silent(self.patience()));
             }
         }
     }
 
-    /// What takes in what comes.
     fn receiver(&mut self) -> Receiver<'_> {
         Receiver {
             link: &mut self.link,
@@ -363,34 +360,34 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes in what has come, at most so much; `None`: nothing has, `Some(0)`: nothing will.
-    fn receive(&mut self, most: usize) -> Result<Option<usize>, Ended> {
+    /// As [`Receiver::receive`].
+    fn receive(&mut self, most: usize) -> Result<Option<usize>, ConnectionError> {
         Ok(self.receiver().receive(most)?)
     }
 
-    /// Passes over what has come of a packet; whether that was all that was left of it.
-    fn pass(&mut self) -> bool {
+    /// Skips bytes of a packet that have arrived; returns true if it is complete.
+    fn skip(&mut self) -> bool {
         let mut scratch = [0; 4_096];
-        while self.passing > 0 {
-            let most = self.passing.min(scratch.len());
+        while self.skipping > 0 {
+            let most = self.skipping.min(scratch.len());
             match self.input.take(&mut scratch[..most]) {
                 0 => return false,
-                taken => self.passing -= taken,
+                taken => self.skipping -= taken,
             }
         }
         self.heard = clock::now();
         true
     }
 
-    /// Sends an answer, and waits until all of it has gone.
-    fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), Ended> {
+    /// Sends a reply, and waits until all of it is sent.
+    fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), ConnectionError> {
         let mut bytes = Vec::new();
         said.write(&mut bytes)
-            .map_err(|_| io::Error::other("an answer that is none"))?;
+            .map_err(|_| io::Error::other("a reply cannot be written"))?;
         self.send_all(&bytes)
     }
 
-    fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+    fn send_all(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         loop {
@@ -405,27 +402,27 @@ impl<'a> Connection<'a> {
                 wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
                 wait.readable(self.shared.stop.as_fd(), Ready::Stop);
                 let members = self.session.iter().flat_map(RtspSession::members);
-                for member in members.chain(&self.recorder) {
-                    wait.readable(member.ends(), Ready::Over);
+                for member in members.chain(&self.recording) {
+                    wait.readable(member.ends(), Ready::SessionEnded);
                 }
                 let ready = wait.sleep(true, Some(until))?;
                 if ready.contains(&Ready::Stop) {
-                    return Err(Ended::Stopped);
+                    return Err(ConnectionError::Stopped);
                 }
-                if ready.contains(&Ready::Over) {
-                    return Err(Ended::Over);
+                if ready.contains(&Ready::SessionEnded) {
+                    return Err(ConnectionError::SessionEnded);
                 }
                 if ready.is_empty() && clock::now() >= until {
-                    return Err(Ended::Slow);
+                    return Err(ConnectionError::Slow);
                 }
             }
         }
     }
 
-    /// What a request is answered, and what follows.
-    fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+    /// The reply to a request, and what follows it.
+    fn handle(&mut self, request: &ClientRequest) -> (Response<Vec<u8>>, NextStep) {
         let peer = self.peer;
-        let next = |answer: Answer| (answer.log(peer, request).done(), Then::Next);
+        let next = |answer: Answer| (answer.log(peer, request).done(), NextStep::Read);
         if let Some(said) = self.wrong_session(request) {
             return next(said);
         }
@@ -436,7 +433,7 @@ impl<'a> Connection<'a> {
             Method::Setup => next(self.set_up(request)),
             Method::Record => self.begin_record(request),
             Method::Play => self.begin_play(request),
-            // Who has said that it leaves may pause all the same.
+            // A publisher whose recording has ended by itself may pause as well.
             Method::Pause => {
                 match self.is_player()
                     || self.session.as_ref().is_some_and(RtspSession::has_recorded)
@@ -469,8 +466,8 @@ impl<'a> Connection<'a> {
         matches!(role, Some(Role::Player { .. }))
     }
 
-    /// An answer in the name of the session.
-    fn in_session(&self, request: &Asked, status: StatusCode) -> Answer {
+    /// A reply with the session's identifier.
+    fn in_session(&self, request: &ClientRequest, status: StatusCode) -> Answer {
         let mut said = answer(Some(request), status);
         if let Some(session) = &self.session {
             said = said.session(&session.id, self.shared.config.timeout);
@@ -478,8 +475,8 @@ impl<'a> Connection<'a> {
         said
     }
 
-    /// Whether a request names a session that is not the connection's.
-    fn wrong_session(&self, request: &Asked) -> Option<Answer> {
+    /// The refusal of a request that names a session other than the connection's.
+    fn wrong_session(&self, request: &ClientRequest) -> Option<Answer> {
         let named = request.header(&rtsp_types::headers::SESSION)?.as_str();
         let named = named.split(';').next().unwrap_or_default().trim();
         let is_it = self

@@ -1,62 +1,59 @@
-//! What comes on an RTSP connection: requests, and packets between them (RFC 2326, section 10.12).
+//! Parsing of an RTSP connection: messages, and packets between them (RFC 2326, section 10.12).
 //!
-//! A packet is told of by its channel and length when its first bytes are there; its bytes are then taken by whoever
-//! knows where they belong ([`Input::take`] for those that have come, and the socket for the rest). So a packet's body
-//! is received where it stays.
+//! A packet is reported with its channel and length as soon as its first bytes have arrived. The caller then takes its bytes:
+//! those that have arrived with [`Input::take`], and the rest from the socket. So a packet's body is received where it stays.
 
-mod mended;
+mod repair;
 
 use crate::rtp::packet::Head;
 use std::num::NonZeroUsize;
 
 use rtsp_types::{Message, ParseError, Request, Response};
 
-use mended::{Mended, mended};
+use repair::{Repair, repair};
 
 /// The longest request with its headers and body.
 pub const MESSAGE_BYTES_MAX: usize = 65_536;
 
-/// What an answer begins with.
-const ANSWER: &[u8] = b"RTSP/1.0 ";
+/// The beginning of a response.
+const STATUS_LINE: &[u8] = b"RTSP/1.0 ";
 
-/// The shortest packet: of RTCP, which says who sends and no more.
+/// The shortest packet: RTCP with a header and an SSRC.
 const PACKET_BYTES_MIN: u16 = 8;
 
-/// What comes next.
+/// The next item of a connection.
 #[derive(Debug)]
 pub enum Next {
-    /// Something is asked for.
+    /// A request of the peer.
     Request(Box<Request<Vec<u8>>>),
-    /// An answer to something that was asked for.
+    /// A response to a request of this program.
     Response(Box<Response<Vec<u8>>>),
-    /// A packet of so many bytes, which follow.
+    /// A packet, whose bytes follow.
     Packet {
         /// Its channel.
         channel: u8,
-        /// Its length.
+        /// Its length in bytes.
         len: usize,
     },
-    /// Not known yet: more has to come.
+    /// More bytes are needed.
     More,
 }
 
-/// Why a connection cannot be understood any more.
+/// Why a connection cannot be parsed any further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InputError {
     /// It is no RTSP.
-    #[error("it is no RTSP")]
+    #[error("no RTSP")]
     Syntax,
     /// It is TLS.
-    #[error(
-        "it is TLS, which is not spoken at this port: rtsp:// and rtsps:// are at ports of their own"
-    )]
+    #[error("this port speaks no TLS: rtsp:// and rtsps:// have different ports")]
     Tls,
     /// A message is too long.
     #[error("a message is longer than {MESSAGE_BYTES_MAX} bytes")]
     Long,
 }
 
-/// Bytes that have come and were not used yet.
+/// Bytes that have arrived and are not used yet.
 #[derive(Debug, Default)]
 pub struct Input {
     bytes: Vec<u8>,
@@ -64,13 +61,13 @@ pub struct Input {
 }
 
 impl Input {
-    /// What has come and was not used.
+    /// The unused bytes.
     #[must_use]
     pub fn unused(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
 
-    /// Takes in what has come.
+    /// Adds bytes that have arrived.
     pub fn add(&mut self, bytes: &[u8]) {
         if self.from == self.bytes.len() {
             self.bytes.clear();
@@ -82,7 +79,7 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Moves up to as many bytes as `out` has from here to there; how many.
+    /// Moves unused bytes into `out`; returns how many.
     pub fn take(&mut self, out: &mut [u8]) -> usize {
         let count = out.len().min(self.unused().len());
         out[..count].copy_from_slice(&self.bytes[self.from..self.from + count]);
@@ -90,8 +87,8 @@ impl Input {
         count
     }
 
-    /// Passes over what has come up to what begins as an answer does, or as a packet whose channel and first bytes are taken
-    /// for those of one; how much that is, and whether there is one. What may become one is kept.
+    /// Skips bytes up to the beginning of a response, or of a packet whose channel and first bytes `is_packet` accepts. Returns
+    /// the number of skipped bytes, and true if such a beginning was found. Bytes that may become one are kept.
     pub fn pass_stray(&mut self, is_packet: impl Fn(u8, &Head) -> bool) -> (usize, bool) {
         let begins = |of: &[u8]| match of.split_first_chunk() {
             Some((&[b'$', channel, high, low], rest)) => {
@@ -101,11 +98,11 @@ impl Input {
                         .first_chunk()
                         .is_some_and(|head| is_packet(channel, head))
             }
-            _ => of.starts_with(ANSWER),
+            _ => of.starts_with(STATUS_LINE),
         };
         let may_begin = |of: &[u8]| match of[0] {
             b'$' => of.len() < 4 + size_of::<Head>(),
-            _ => ANSWER.starts_with(of),
+            _ => STATUS_LINE.starts_with(of),
         };
         let stray = self.unused();
         let all = stray.len();
@@ -117,12 +114,12 @@ impl Input {
         (passed, is_found)
     }
 
-    /// What comes next. A packet's bytes have to be taken before this is called again.
+    /// The next item. A packet's bytes have to be taken before this is called again.
     ///
     /// # Errors
     /// When it is neither a message nor a packet.
     pub fn next_item(&mut self) -> Result<Next, InputError> {
-        // Line ends between messages mean nothing (RFC 2326, section 4).
+        // Empty lines between messages are ignored (RFC 2326, section 4).
         while matches!(self.unused().first(), Some(b'\r' | b'\n')) {
             self.from += 1;
         }
@@ -139,13 +136,13 @@ impl Input {
             [first, ..] if !first.is_ascii_graphic() => return Err(InputError::Syntax),
             _ => {}
         }
-        let mended = match mended(self.unused()) {
-            Mended::Needless => None,
-            Mended::Later if self.unused().len() < MESSAGE_BYTES_MAX => return Ok(Next::More),
-            Mended::Later => return Err(InputError::Long),
-            Mended::To { bytes, longer } => Some((bytes, longer)),
+        let repaired = match repair(self.unused()) {
+            Repair::Unneeded => None,
+            Repair::Incomplete if self.unused().len() < MESSAGE_BYTES_MAX => return Ok(Next::More),
+            Repair::Incomplete => return Err(InputError::Long),
+            Repair::Done { bytes, longer } => Some((bytes, longer)),
         };
-        let (bytes, longer) = match &mended {
+        let (bytes, longer) = match &repaired {
             Some((bytes, longer)) => (&bytes[..], *longer),
             None => (self.unused(), 0),
         };
@@ -159,7 +156,7 @@ impl Input {
                 }
             }
             Err(ParseError::Incomplete(needed)) => {
-                // Of a body it is known how much is to come.
+                // The length of a body is known before it has arrived.
                 let needed = needed.map_or(1, NonZeroUsize::get);
                 match self.unused().len().saturating_add(needed) <= MESSAGE_BYTES_MAX {
                     true => Ok(Next::More),
@@ -213,9 +210,9 @@ mod tests {
         }
     }
 
-    /// As encoders and cameras write them that end their lines otherwise, or give no reason.
+    /// Some encoders and cameras end lines in LF, or write no reason phrase.
     #[test]
-    fn a_message_is_understood_however_its_lines_end() {
+    fn message_with_bare_line_feeds_or_without_a_reason_is_understood() {
         let well =
             "SET_PARAMETER rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 4\r\n\r\na\nb\n";
         let head = well.len() - 4;
@@ -257,11 +254,11 @@ mod tests {
                         assert_eq!(u16::from(said.status()), 200);
                         assert_eq!(input.unused(), b"");
                     }
-                    _ => assert!(whole < status.len(), "{status:?} is no answer"),
+                    _ => assert!(whole < status.len(), "{status:?} is no response"),
                 }
             }
         }
-        // One that has no end is no less bounded.
+        // An endless message is bounded as well.
         let mut input = Input::default();
         input.add(b"OPTIONS * RTSP/1.0\nX: ");
         input.add(&[b'x'; MESSAGE_BYTES_MAX]);
@@ -269,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_is_passed_over_up_to_a_packet_or_an_answer() {
+    fn stray_bytes_are_skipped_up_to_a_packet_or_a_response() {
         let packet = *b"$\0\0\x0c\x80\x60\0\x01\0\0\0\0\0\0\0\x01";
         let with = |place: usize, byte: u8| {
             let mut other = packet;
@@ -289,7 +286,7 @@ mod tests {
             (b"$\0\0", &packet, true),
             (b"nothing", b"", false),
             (b"GET / HTTP/1.1\r\n", b"", false),
-            // What may become one.
+            // The beginning of one.
             (b"x", &packet[..1], false),
             (b"x", &packet[..15], false),
             (&channel, &answer[..8], false),
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rtsp_is_known_at_once() {
+    fn input_that_is_no_rtsp_is_refused_at_once() {
         let next = |bytes: &[u8]| {
             let mut input = Input::default();
             input.add(bytes);

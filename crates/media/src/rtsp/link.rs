@@ -1,8 +1,8 @@
-//! The bytes of a connection: as they are, or by TLS.
+//! The byte stream of a connection, plain or over TLS.
 //!
-//! Without TLS a link is its socket, and bodies are received into blocks and sent from them with `readv` and `writev`.
-//! With TLS they are decrypted in a buffer of the library's and copied from there, which is counted as such; what is
-//! said is encrypted into another one, which may hold what the socket does not take yet.
+//! Without TLS a link is its socket: bodies are received into blocks and sent from them with `readv` and `writev`. With TLS
+//! they are decrypted in a buffer of the library and copied from there, which is counted. Outgoing bytes are encrypted into
+//! another buffer, which may hold bytes that the socket has not taken yet.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -22,22 +22,25 @@ pub(crate) struct Link {
 
 struct Tls {
     connection: rustls::Connection,
-    /// Bytes that have been decrypted and were not taken.
+    /// Decrypted bytes that have not been taken.
     plain: usize,
-    /// The peer has said that nothing more comes.
+    /// The peer has closed its direction.
     is_over: bool,
 }
 
-/// `None`: not now.
-fn later(error: io::Error) -> io::Result<Option<usize>> {
+/// `None` if the operation would block.
+fn none_if_blocking(error: io::Error) -> io::Result<Option<usize>> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(None),
         _ => Err(error),
     }
 }
 
-fn moved(result: Result<usize, Errno>) -> io::Result<Option<usize>> {
-    result.map_or_else(|error| later(error.into()), |count| Ok(Some(count)))
+fn count_of(result: Result<usize, Errno>) -> io::Result<Option<usize>> {
+    result.map_or_else(
+        |error| none_if_blocking(error.into()),
+        |count| Ok(Some(count)),
+    )
 }
 
 impl From<TcpStream> for Link {
@@ -53,7 +56,7 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// One by TLS, which begins with what is read or written first.
+    /// A link over TLS. The handshake begins with the first read or write.
     pub(crate) fn secure(socket: TcpStream, connection: rustls::Connection) -> Self {
         let tls = Tls {
             connection,
@@ -66,79 +69,79 @@ impl Link {
         }
     }
 
-    /// Whether it is by TLS: what goes through it is copied.
+    /// True if it is over TLS: its bytes are copied.
     pub(crate) fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether TLS has begun and is not agreed on yet.
+    /// True during the TLS handshake.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls
             .as_ref()
             .is_some_and(|tls| tls.connection.is_handshaking())
     }
 
-    /// Waits for what comes; who is woken has to read, which sends what is left as well.
-    pub(crate) fn hear<'a, T: Copy>(&'a self, wait: &mut Wait<'a, T>, what: T) {
+    /// Waits for bytes. When woken, the caller has to read, which also sends encrypted bytes that are left.
+    pub(crate) fn hear<'a, T: Copy>(&'a self, wait: &mut Wait<'a, T>, event: T) {
         let mut flags = PollFlags::IN;
         if let Some(tls) = &self.tls {
             if tls.plain > 0 || tls.is_over {
-                wait.at_once(what);
+                wait.at_once(event);
             }
             if tls.connection.wants_write() {
                 flags |= PollFlags::OUT;
             }
         }
-        wait.add(self.socket.as_fd(), flags, what);
+        wait.add(self.socket.as_fd(), flags, event);
     }
 
-    /// What has come, as far as there is room for it; `None`: nothing has, `Some(0)`: nothing will.
+    /// Reads bytes that have arrived. `None`: none have; `Some(0)`: the peer has closed the connection.
     ///
     /// # Errors
     /// When the connection has failed.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => moved(rustix::io::read(&self.socket, out)),
+            None => count_of(rustix::io::read(&self.socket, out)),
             Some(tls) => tls.read(&self.socket, out),
         }
     }
 
-    /// The same in parts, of which one after the other is filled.
+    /// As [`read`](Self::read), into several parts.
     ///
     /// # Errors
     /// When the connection has failed.
     pub(crate) fn readv(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match (&mut self.tls, parts) {
-            (None, parts) => moved(rustix::io::readv(&self.socket, parts)),
-            // What follows is decrypted already, and can be had as well the next time.
+            (None, parts) => count_of(rustix::io::readv(&self.socket, parts)),
+            // The bytes for the other parts are decrypted already, and are read the next time.
             (Some(tls), [first, ..]) => tls.read(&self.socket, first),
             (Some(_), []) => Ok(None),
         }
     }
 
-    /// Says something; how much of it was taken. `None`: not now.
+    /// Writes bytes; returns how many were taken. `None`: the socket takes none now.
     ///
     /// # Errors
     /// When the connection has failed.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => moved(rustix::io::write(&self.socket, bytes)),
+            None => count_of(rustix::io::write(&self.socket, bytes)),
             Some(tls) => tls.write(&self.socket, |writer| writer.write(bytes)),
         }
     }
 
-    /// The same in parts.
+    /// As [`write`](Self::write), from several parts.
     ///
     /// # Errors
     /// When the connection has failed.
     pub(crate) fn writev(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => moved(rustix::io::writev(&self.socket, parts)),
+            None => count_of(rustix::io::writev(&self.socket, parts)),
             Some(tls) => tls.write(&self.socket, |writer| writer.write_vectored(parts)),
         }
     }
 
-    /// Whether all that was taken has gone.
+    /// True if all bytes that were taken have been given to the socket.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -164,16 +167,16 @@ impl Tls {
         Ok(true)
     }
 
-    /// What has been decrypted; `None`: nothing is left.
+    /// Takes decrypted bytes; `None` if there are none.
     fn take(&mut self, out: &mut [u8]) -> io::Result<Option<usize>> {
         match self.connection.reader().read(out) {
             Ok(count) => {
                 self.plain -= count.min(self.plain);
                 Ok(Some(count))
             }
-            // Who does not say that it ends has ended all the same.
+            // The peer has closed the connection without closing TLS.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Some(0)),
-            Err(error) => later(error),
+            Err(error) => none_if_blocking(error),
         }
     }
 
@@ -185,10 +188,10 @@ impl Tls {
         match self.connection.read_tls(&mut socket) {
             Ok(0) => return Ok(Some(0)),
             Ok(_) => {}
-            Err(error) => return later(error),
+            Err(error) => return none_if_blocking(error),
         }
         let state = self.connection.process_new_packets();
-        // What TLS answers by itself, and why it ends.
+        // Sends the alerts and handshake messages of the library, also before an error.
         let flushed = self.flush(socket);
         let state = state.map_err(|error| self.explained(error))?;
         flushed?;
@@ -217,9 +220,9 @@ impl Tls {
         );
         let hint = match error {
             _ if is_other && self.connection.is_handshaking() => {
-                " (it speaks no TLS: rtsps:// and rtsp:// are at ports of their own)"
+                " (the peer speaks no TLS: rtsps:// and rtsp:// have different ports)"
             }
-            rustls::Error::InvalidCertificate(_) => " (--ca names whose certificates are believed)",
+            rustls::Error::InvalidCertificate(_) => " (--ca sets the trusted certificates)",
             _ => "",
         };
         io::Error::new(ErrorKind::InvalidData, format!("TLS: {error}{hint}"))
@@ -227,7 +230,7 @@ impl Tls {
 }
 
 impl Drop for Link {
-    /// Says that it ends, as far as that is taken.
+    /// Closes TLS, as far as the socket takes that.
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.connection.send_close_notify();

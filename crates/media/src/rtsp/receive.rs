@@ -1,5 +1,5 @@
-//! Packets from a peer into a recording: between the messages of a connection, or by UDP. It makes no difference
-//! whether the peer publishes or is pulled from.
+//! Reception of packets into a recording, between the messages of a connection or by UDP, from a publisher or from a camera
+//! that the server pulls from.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -17,39 +17,39 @@ use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::transport::Transport;
 
-/// Bytes that are received behind a body: the head of the next packet, and no more, so that its body is not received
-/// where it does not stay.
+/// Bytes that are received behind a body: the head of the next packet, and no more, as its body is to be received where it
+/// stays.
 const AHEAD_BYTES: usize = 4 + HEADER_BYTES;
 
-/// Packets that are received from one socket before others have their turn.
+/// Packets that are received from one socket at a time.
 const AT_A_TIME: usize = 64;
 
-/// Packets, requests and answers that are taken from a connection before others have their turn.
+/// Packets and messages that are taken from a connection at a time.
 pub(crate) const ITEMS_AT_A_TIME: usize = 1_024;
 
-/// How much that is neither a packet nor an answer is passed over between two packets that are recorded.
+/// Bytes that belong to no packet or message and are skipped between two recorded packets.
 const STRAY_BYTES_MAX: usize = 65_536;
 
-/// How long what lies in sockets at the end is received, where no buffer is free for it at once.
+/// Packets that are queued in sockets at the end may wait for a buffer for this long.
 const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// The same where somebody ends it, or the server stops: as far as buffers are free.
+/// When the session was ended or the server stops, packets are received for this long, as far as buffers are free.
 const REST_WITHIN_STOPPED: Nanos = Nanos::from_secs(1);
 
-/// A packet of which a part has come.
+/// A packet that has arrived in part.
 pub(crate) struct Partial {
-    /// Whose it is; `None`: it is passed over.
+    /// Its track; `None`: it is skipped.
     of: Option<(usize, Kind)>,
-    /// No block has room for it.
+    /// It is longer than a block has room for.
     is_too_long: bool,
     len: usize,
     header: [u8; HEADER_BYTES],
-    /// How much has come.
+    /// Bytes that have arrived.
     got: usize,
 }
 
 impl Partial {
-    /// How much of it is no body.
+    /// The length of its RTP header.
     fn head(&self) -> usize {
         match self.of {
             Some((_, Kind::Rtp)) => HEADER_BYTES,
@@ -58,14 +58,14 @@ impl Partial {
     }
 }
 
-/// What came between packets and is none of them.
+/// Bytes between packets that belong to no packet or message.
 #[derive(Default)]
 pub(crate) struct Stray {
-    /// Packets that had come before, and been recorded.
+    /// Recorded packets before them.
     packets: u64,
-    /// How much of it has come since.
+    /// Bytes that have been skipped since.
     bytes: usize,
-    /// Whether the next packet has not been found yet.
+    /// The next packet has not been found yet.
     is_searching: bool,
 }
 
@@ -79,43 +79,43 @@ impl Stray {
     }
 }
 
-/// What who records wakes for.
+/// Events that a recording wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
     Socket,
-    /// It is to end.
+    /// The recording is to end.
     Stop,
     Disks,
-    /// What is told who is recorded can go.
+    /// The connection takes more bytes.
     Writable,
-    /// By UDP.
+    /// A socket of a track.
     Track(usize, Kind),
 }
 
 impl Wakes {
-    /// Whether something may have come.
+    /// True if packets may have arrived.
     pub(crate) fn is_of_packets(&self) -> bool {
         matches!(self, Self::Socket | Self::Track(..))
     }
 }
 
-/// What came of receiving.
+/// The outcome of receiving from a connection.
 pub(crate) enum Came {
-    /// Something is asked for.
+    /// A request of the peer.
     Request(Box<Request<Vec<u8>>>),
-    /// Something is answered.
+    /// A response of the peer.
     Response(Box<Response<Vec<u8>>>),
-    /// Nothing more has come.
+    /// Nothing more has arrived.
     Nothing,
-    /// There is no buffer for what has.
+    /// No buffer is free for the next packet.
     NoRoom,
-    /// More may have, and others have their turn.
+    /// The maximum for a turn was taken; more may have arrived.
     More,
-    /// The peer has ended.
+    /// The peer has closed the connection.
     End,
 }
 
-/// Why nothing more can be received.
+/// Why receiving failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReceiveError {
     #[error(transparent)]
@@ -126,16 +126,24 @@ pub(crate) enum ReceiveError {
     Record(#[from] RecordError),
 }
 
-/// A connection that packets come in, and what has come of it.
+/// Packets that are still queued in sockets at the end of a recording.
+enum Rest {
+    None,
+    Queued,
+    /// They have to wait for a free buffer.
+    NeedsBuffer,
+}
+
+/// Receives from a connection and from sockets.
 pub(crate) struct Receiver<'a> {
     pub(crate) link: &'a mut Link,
     pub(crate) input: &'a mut Input,
-    /// When something was heard last.
+    /// When the peer was heard last.
     pub(crate) heard: &'a mut Time,
 }
 
 impl Receiver<'_> {
-    /// Takes in what has come, at most so much; `None`: nothing has, `Some(0)`: nothing will.
+    /// Reads at most `most` bytes into the input. `None`: none have arrived; `Some(0)`: the connection is closed.
     pub(crate) fn receive(&mut self, most: usize) -> io::Result<Option<usize>> {
         let mut bytes = [0; 4_096];
         let most = most.min(bytes.len());
@@ -144,10 +152,10 @@ impl Receiver<'_> {
         Ok(count)
     }
 
-    /// Receives what lies in a socket; whether there was anything to the last.
+    /// Receives packets that are queued in a socket; returns false if it is empty.
     pub(crate) fn udp(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         track: usize,
         kind: Kind,
@@ -160,10 +168,10 @@ impl Receiver<'_> {
             Kind::Rtcp => rtcp,
         };
         for _ in 0..AT_A_TIME {
-            if !tape.has_room(true) {
+            if !recorder.has_room(true) {
                 return Ok(true);
             }
-            if !tape.receive(socket, track, kind)? {
+            if !recorder.receive(socket, track, kind)? {
                 return Ok(false);
             }
             *self.heard = clock::now();
@@ -171,11 +179,11 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Receives what was sent by UDP before the end and lies in the sockets: as far as buffers become free for it in a while, or
-    /// are free when one of these is signalled. What does not become part of the recording then is missing.
+    /// Receives packets that were queued in the sockets at the end, as far as buffers become free within 10 s. When one of
+    /// `stops` is signalled, only free buffers are used, for 1 s. Packets that are not received are noted as missing.
     pub(crate) fn rest(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<(), RecordError> {
@@ -186,32 +194,34 @@ impl Receiver<'_> {
             Some((track, rtp))
         });
         let left = Left::now(&sockets.collect::<Vec<_>>());
-        let is_all = self.rest_in_time(tape, transports, stops)?;
-        left.iter().for_each(|of| tape.leave(of, is_all));
+        let is_all = self.rest_in_time(recorder, transports, stops)?;
+        left.iter().for_each(|of| recorder.leave(of, is_all));
         Ok(())
     }
 
-    /// Whether that was all of it.
+    /// Returns true if all packets were received.
     fn rest_in_time(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<bool, RecordError> {
         let mut until = clock::now().saturating_add(REST_WITHIN);
         loop {
-            tape.advance()?;
-            let Some(may_sleep) = self.some_of_the_rest(tape, transports)? else {
-                return Ok(true);
+            recorder.advance()?;
+            let may_sleep = match self.some_of_the_rest(recorder, transports)? {
+                Rest::None => return Ok(true),
+                Rest::Queued => false,
+                Rest::NeedsBuffer => true,
             };
             let mut wait = Wait::new();
             for stop in stops {
                 wait.readable(*stop, Wakes::Stop);
             }
-            wait.readable(tape.writer().event(), Wakes::Disks);
-            wait.readable(tape.writer().memory_event(), Wakes::Disks);
-            let next = tape.writer().next_at().into_iter().chain([until]).min();
-            let ready = wait.sleep(may_sleep && tape.writer().arm(), next)?;
+            wait.readable(recorder.writer().event(), Wakes::Disks);
+            wait.readable(recorder.writer().memory_event(), Wakes::Disks);
+            let next = recorder.writer().next_at().into_iter().chain([until]).min();
+            let ready = wait.sleep(may_sleep && recorder.writer().arm(), next)?;
             let now = clock::now();
             if ready.contains(&Wakes::Stop) {
                 until = match may_sleep {
@@ -223,35 +233,38 @@ impl Receiver<'_> {
                 return Ok(false);
             }
             if ready.contains(&Wakes::Disks) {
-                tape.writer().drain();
+                recorder.writer().drain();
             }
         }
     }
 
-    /// Receives some of what lies in the sockets of those who have ended; `None`: nothing does, or nothing can be received
-    /// there any more; whether that has to wait for a buffer.
+    /// Receives some of the packets that are queued in the sockets.
     fn some_of_the_rest(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
-    ) -> Result<Option<bool>, RecordError> {
+    ) -> Result<Rest, RecordError> {
         let mut is_more = false;
         for track in 0..transports.len() {
             for kind in [Kind::Rtp, Kind::Rtcp] {
-                is_more |= match self.udp(tape, transports, track, kind) {
-                    // What is said of a peer that is gone takes nothing of the others along.
+                is_more |= match self.udp(recorder, transports, track, kind) {
+                    // A failed socket has no packets left; the others are still received.
                     Err(RecordError::Socket(_)) => false,
                     is_more => is_more?,
                 };
             }
         }
-        Ok(is_more.then(|| !tape.has_room(true)))
+        Ok(match is_more {
+            false => Rest::None,
+            true if recorder.has_room(true) => Rest::Queued,
+            true => Rest::NeedsBuffer,
+        })
     }
 
-    /// Receives what comes in the connection, so many items at most, which are counted down.
+    /// Receives packets and messages from the connection; at most `items`, which are counted down.
     pub(crate) fn between(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         partial: &mut Option<Partial>,
         items: &mut usize,
@@ -267,8 +280,8 @@ impl Receiver<'_> {
                     Next::Response(response) => return Ok(Came::Response(response)),
                     Next::Packet { channel, len } => {
                         *partial = Some(Partial {
-                            of: whose(transports, channel, len),
-                            is_too_long: len > tape.body_bytes_max(),
+                            of: track_of(transports, channel, len),
+                            is_too_long: len > recorder.body_bytes_max(),
                             len,
                             header: [0; HEADER_BYTES],
                             got: 0,
@@ -289,12 +302,12 @@ impl Receiver<'_> {
             let is_head = packet.got < packet.head();
             let came = match is_head {
                 true => self.receive_head(packet)?,
-                false => self.receive_body(tape, packet)?,
+                false => self.receive_body(recorder, packet)?,
             };
             if let Some(came) = came {
                 return Ok(came);
             }
-            // There has to be room behind a head also where there is no body.
+            // A packet without a body needs room for its entry as well.
             if is_head {
                 continue;
             }
@@ -303,11 +316,11 @@ impl Receiver<'_> {
                 match packet.of {
                     Some((track, kind)) if packet.is_too_long => {
                         let header = (kind == Kind::Rtp).then_some(&packet.header);
-                        tape.note_too_long(track, header);
+                        recorder.note_too_long(track, header);
                     }
                     Some((track, kind)) => {
                         let body = packet.len - packet.head();
-                        tape.packet(track, kind, &packet.header, body);
+                        recorder.packet(track, kind, &packet.header, body);
                     }
                     None => {}
                 }
@@ -316,16 +329,16 @@ impl Receiver<'_> {
         }
     }
 
-    /// Looks for the next packet, or answer, behind what is neither; `None`: there is one.
+    /// Searches the next packet or response behind stray bytes; `None` if it was found.
     pub(crate) fn search(
         &mut self,
-        tape: &RtpRecorder<'_>,
+        recorder: &RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stray: &mut Stray,
     ) -> Result<Option<Came>, ReceiveError> {
         let is_packet = |channel, head: &Head| {
-            let of = whose(transports, channel, HEADER_BYTES);
-            of.is_some_and(|(track, kind)| tape.may_be_of(track, kind, head))
+            let of = track_of(transports, channel, HEADER_BYTES);
+            of.is_some_and(|(track, kind)| recorder.may_be_of(track, kind, head))
         };
         while stray.is_searching {
             let (passed, is_found) = self.input.pass_stray(is_packet);
@@ -343,13 +356,13 @@ impl Receiver<'_> {
         Ok(None)
     }
 
-    /// What has come is neither a packet nor an answer: it is passed over.
+    /// Skips a byte that belongs to no packet or message, and begins to search the next one.
     pub(crate) fn pass_stray(
         &mut self,
-        tape: &RtpRecorder<'_>,
+        recorder: &RtpRecorder<'_>,
         stray: &mut Stray,
     ) -> Result<(), InputError> {
-        let packets = tape.tally().packets;
+        let packets = recorder.tally().packets;
         if packets != stray.packets {
             (stray.packets, stray.bytes) = (packets, 0);
         }
@@ -371,10 +384,10 @@ impl Receiver<'_> {
         Ok(None)
     }
 
-    /// Receives of a body what has come; what follows it goes to the input.
+    /// Receives the part of a body that has arrived. Bytes behind it go to the input.
     fn receive_body(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
+        recorder: &mut RtpRecorder<'_>,
         packet: &mut Partial,
     ) -> Result<Option<Came>, ReceiveError> {
         let body = packet.len - packet.head();
@@ -382,15 +395,15 @@ impl Receiver<'_> {
         if packet.of.is_none() || packet.is_too_long {
             return self.pass_over(packet);
         }
-        // A block that is begun for this body is not sealed before it is whole.
-        if filled == 0 && !tape.make_room(body) {
+        // The block of a body is not sealed while the body is received.
+        if filled == 0 && !recorder.make_room(body) {
             return Ok(Some(Came::NoRoom));
         }
         let (input, link) = (&mut *self.input, &mut *self.link);
         let mut ahead = [0; AHEAD_BYTES];
         let mut taken = 0;
         let mut came = None;
-        let count = tape.fill(filled, body, |out| {
+        let count = recorder.fill(filled, body, |out| {
             taken = input.take(out);
             let left = out.len() - taken;
             if left == 0 {
@@ -416,7 +429,7 @@ impl Receiver<'_> {
             }
         })?;
         let copied_by_tls = if self.link.is_secure() { count } else { 0 };
-        tape.note_copied(taken + copied_by_tls);
+        recorder.note_copied(taken + copied_by_tls);
         packet.got += count;
         Ok(came)
     }
@@ -437,8 +450,8 @@ impl Receiver<'_> {
     }
 }
 
-/// Whose packet comes on a channel.
-fn whose(transports: &[Option<Transport>], channel: u8, len: usize) -> Option<(usize, Kind)> {
+/// The track and kind of a packet on a channel; `None` if no track has the channel, or the packet is too short.
+fn track_of(transports: &[Option<Transport>], channel: u8, len: usize) -> Option<(usize, Kind)> {
     let of = transports
         .iter()
         .enumerate()

@@ -1,4 +1,4 @@
-//! The RTSP server: what listens, who is connected, and which archives are open.
+//! The RTSP server: its listeners and its connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,47 +21,47 @@ use crate::rtsp::tls::{self, TlsConfig, TlsError};
 use peers::connection_limits::{ConnectionLimits, Denials, Held};
 use peers::log_throttle::{LogThrottle, Sparing};
 
-/// The pause after a connection that could not be taken, for want of a descriptor as a rule.
+/// The pause after `accept` has failed, usually for want of a descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that end as they should not, of which anybody may have as many as they like.
+/// Connections that end with an error, which any client can cause.
 static ENDED: Sparing = Sparing::few();
 
-/// How the RTSP server works.
+/// The configuration of the RTSP server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MediaConfig {
-    /// Where it listens for what is not encrypted.
+    /// The address for connections that are not encrypted.
     pub listen: Option<SocketAddr>,
-    /// Where it listens for TLS, and as whom.
+    /// The address for TLS, and the certificate.
     pub tls: Option<TlsConfig>,
-    /// The rate that is reserved for a recording whose description does not say one.
+    /// The rate that is reserved for a recording whose description has none.
     pub rate: BytesPerSecond,
     /// The size of the blocks of new archives.
     pub block: Bytes,
-    /// How long a session may say nothing.
+    /// A session ends when its peer has sent nothing for this long.
     pub timeout: Duration,
 }
 
 /// Why the RTSP server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address.
+    /// It cannot listen at an address.
     #[error("RTSP cannot be served at {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// Memory or descriptors.
+    /// The host has no memory or descriptors.
     #[error("RTSP cannot be served: {0}")]
     Host(String),
-    /// Its certificate.
+    /// Its certificate or key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub(crate) archives: Arc<Archives>,
     pub(crate) config: MediaConfig,
     pub(crate) access: Option<Arc<Access>>,
-    /// Reads what is not played.
+    /// Reads of archives outside of reservations.
     pub(crate) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
     pub(crate) stop: EventFd,
@@ -70,14 +70,14 @@ pub(crate) struct Shared {
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
     shared: Arc<Shared>,
-    places: Arc<ConnectionLimits>,
+    limits: Arc<ConnectionLimits>,
     address: Option<SocketAddr>,
     tls_address: Option<SocketAddr>,
     listener: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens, and serves each connection on a thread of its own, as many as there are places.
+    /// Listens, and serves each connection on a thread of its own, within `limits`.
     ///
     /// # Errors
     /// When it cannot listen there, or the host has no memory for it.
@@ -85,7 +85,7 @@ impl Server {
         archives: Arc<Archives>,
         config: &MediaConfig,
         access: Option<Arc<Access>>,
-        places: Arc<ConnectionLimits>,
+        limits: Arc<ConnectionLimits>,
     ) -> Result<Self, StartError> {
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
         let certified = config.tls.as_ref().map(tls::server).transpose()?;
@@ -98,7 +98,7 @@ impl Server {
         let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
         for address in addresses.into_iter().flatten() {
             if access.is_none() && !address.ip().is_loopback() {
-                tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");
+                tracing::warn!(%address, "every client that reaches this address can record and play: [rtsp] has no `users`");
             }
         }
         let client = archives.client().map_err(|error| host(&error))?;
@@ -115,38 +115,38 @@ impl Server {
             socket,
             tls: certified,
         }));
-        let accepting = Accepting {
+        let acceptor = Acceptor {
             shared: Arc::clone(&shared),
-            places: Arc::clone(&places),
+            limits: Arc::clone(&limits),
             denials: Denials::default(),
             failed: LogThrottle::default(),
         };
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
-            .spawn(move || accepting.serve(&listeners))
+            .spawn(move || acceptor.serve(&listeners))
             .map_err(|error| host(&error))?;
         Ok(Self {
             shared,
-            places,
+            limits,
             address: addresses[0],
             tls_address: addresses[1],
             listener: Some(listener),
         })
     }
 
-    /// Where it listens, with the port that was taken.
+    /// The address that it listens at, with the port that the host has chosen.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The same for TLS.
+    /// The address that it listens at for TLS.
     #[must_use]
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls_address
     }
 
-    /// All of them.
+    /// All addresses that it listens at.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         [self.address, self.tls_address]
@@ -155,19 +155,19 @@ impl Server {
             .collect()
     }
 
-    /// How many are connected.
+    /// The number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.places.taken()
+        self.limits.taken()
     }
 }
 
 impl Drop for Server {
-    /// Ends sessions: recordings are closed and durable then.
+    /// Ends all sessions. Recordings are durable when this returns.
     fn drop(&mut self) {
         self.shared.stop.signal();
         if let Some(listener) = self.listener.take() {
-            // It does not panic; its connections have ended with it.
+            // The listener waits for all connections.
             let _ = listener.join();
         }
     }
@@ -185,11 +185,11 @@ impl std::fmt::Debug for Server {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Stop,
-    /// At a listener, by its place.
+    /// A connection at the listener with this index.
     Connection(usize),
 }
 
-/// Where connections come in, and whether by TLS.
+/// A listening socket, with the TLS configuration if it is for TLS.
 struct Listener {
     socket: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -203,18 +203,18 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> 
     Ok((listener, address))
 }
 
-/// Who takes connections.
-struct Accepting {
+/// Accepts connections.
+struct Acceptor {
     shared: Arc<Shared>,
-    places: Arc<ConnectionLimits>,
-    /// Peers may come as fast as they like.
+    limits: Arc<ConnectionLimits>,
+    /// Throttles warnings that peers cause.
     denials: Denials,
-    /// Of the host's making, and not drowned by what peers do.
+    /// Throttles warnings that the host causes, which must not be lost among those of peers.
     failed: LogThrottle,
 }
 
-impl Accepting {
-    /// Takes connections until the server ends, and waits for theirs.
+impl Acceptor {
+    /// Accepts connections until the server ends, and then waits for their threads.
     fn serve(mut self, listeners: &[Listener]) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         loop {
@@ -239,11 +239,11 @@ impl Accepting {
         }
     }
 
-    /// Takes a connection, if there is one and a place for it.
+    /// Accepts a connection, if there is one, within the limits.
     fn take(&mut self, listener: &Listener) -> Option<JoinHandle<()>> {
         match listener.socket.accept() {
-            Ok((socket, peer)) => match self.places.take(peer.ip()) {
-                Ok(place) => spawn(socket, peer, place, listener, &self.shared)
+            Ok((socket, peer)) => match self.limits.take(peer.ip()) {
+                Ok(held) => spawn(socket, peer, held, listener, &self.shared)
                     .inspect_err(|error| self.fails("cannot be served", error))
                     .ok(),
                 Err(full) => {
@@ -256,7 +256,7 @@ impl Accepting {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
                 self.fails("could not be taken", &error);
-                // Until somebody has given a descriptor back.
+                // Until a descriptor is free.
                 std::thread::sleep(ACCEPT_PAUSE);
                 None
             }
@@ -274,7 +274,7 @@ impl Accepting {
 fn spawn(
     socket: TcpStream,
     peer: SocketAddr,
-    place: Held,
+    held: Held,
     listener: &Listener,
     shared: &Arc<Shared>,
 ) -> io::Result<JoinHandle<()>> {
@@ -290,12 +290,12 @@ fn spawn(
         .name("rtsp-session".to_owned())
         .spawn(move || {
             let connection = Connection::new(&shared, link, local, peer);
-            // Of a panic all is in the log already; what it recorded or played ends as when a peer is gone.
+            // A panic has been logged; the session ends as when the peer has closed the connection.
             if let Ok(Err(error)) = panics::survive(|| connection.serve())
                 && let Some(untold) = ENDED.turn(Instant::now())
             {
                 tracing::info!(%peer, %error, untold, "an RTSP connection ended");
             }
-            drop(place);
+            drop(held);
         })
 }

@@ -1,8 +1,8 @@
-//! TLS: as whom the server is served, and which cameras are believed to be themselves.
+//! TLS: the certificate of the server, and the verification of cameras.
 //!
-//! A camera is believed by the certificates of authorities that the server's host knows; or, where some are given for
-//! it, by these and no others. Most cameras have made theirs themselves: one that is given is believed whatever name and
-//! time it is for.
+//! A camera is verified with the certificate authorities of the host, or, if certificates are configured for it, with these
+//! and no others. Most cameras have self-signed certificates: a configured certificate is accepted whatever its name and
+//! validity period.
 //!
 //! `rustls` with the cryptography of `ring`: both build with a C compiler alone. TLS 1.2 and 1.3.
 
@@ -22,52 +22,52 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 
-/// Where RTSP is served by TLS, and as whom.
+/// The configuration of RTSP over TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsConfig {
-    /// Where it listens.
+    /// The address that it listens at.
     pub listen: SocketAddr,
-    /// The file of the certificate, with those that it is signed by.
+    /// The file of the certificate and its chain, in PEM.
     pub certificate: PathBuf,
-    /// The file of its key.
+    /// The file of its private key, in PEM.
     pub key: PathBuf,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file.
+    /// A file cannot be read.
     #[error("{0} cannot be read: {1}")]
     File(PathBuf, String),
-    /// Others may see the key.
-    #[error("{0}, a key, may be read by everybody (its mode is {1:04o})")]
+    /// All users may read the key.
+    #[error("private key {0} is accessible to all users (mode {1:04o}): set mode 0600")]
     Open(PathBuf, u32),
-    /// No certificate.
-    #[error("there is no certificate in {0}")]
+    /// A file contains no certificate.
+    #[error("no certificate in {0}")]
     NoCertificate(PathBuf),
-    /// They are of no use, or do not belong together.
+    /// They are invalid, or do not belong together.
     #[error("the key {0} and the certificate {1} cannot be used: {2}")]
     Pair(PathBuf, PathBuf, rustls::Error),
-    /// The library.
-    #[error("TLS cannot be had: {0}")]
+    /// The library failed.
+    #[error("TLS cannot be set up: {0}")]
     Library(#[from] rustls::Error),
 }
 
 fn unread(path: &Path, error: &pem::Error) -> TlsError {
     let why = match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is none in it, as PEM".to_owned(),
-        error => format!("it is no PEM: {error}"),
+        pem::Error::NoItemsFound => "it contains none in PEM".to_owned(),
+        error => format!("no PEM: {error}"),
     };
     TlsError::File(path.to_owned(), why)
 }
 
-/// The library's cryptography.
+/// The cryptography.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What serves by TLS.
+/// The TLS configuration of the server.
 ///
 /// # Errors
 /// When a file cannot be read, or the key is not the certificate's.
@@ -93,41 +93,41 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> 
     Ok(Arc::new(server))
 }
 
-/// What a connection is accepted with.
+/// The TLS state of an accepted connection.
 ///
 /// # Errors
-/// When the library has none.
+/// When the library fails.
 pub(crate) fn accept(server: &Arc<ServerConfig>) -> io::Result<rustls::Connection> {
     let connection = ServerConnection::new(Arc::clone(server)).map_err(io::Error::other)?;
     Ok(connection.into())
 }
 
-/// Certificates that a camera is believed by.
+/// The certificates that are trusted for a camera.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Trusted {
     pem: String,
     certificates: Vec<CertificateDer<'static>>,
 }
 
-/// Why nobody is believed by a text.
+/// Why a text has no certificates to trust.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TrustError {
     /// It is no PEM.
-    #[error("it is no PEM: {0}")]
+    #[error("no PEM: {0}")]
     Syntax(String),
-    /// There is none.
-    #[error("there is no certificate in it, as PEM")]
+    /// It contains no certificate.
+    #[error("it contains no certificate in PEM")]
     None,
-    /// None of them can be used.
-    #[error("there is no certificate in it that can be used")]
+    /// No certificate in it is valid.
+    #[error("it contains no valid certificate")]
     Unusable,
 }
 
 impl Trusted {
-    /// Those of a text in PEM.
+    /// Parses certificates in PEM.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no valid one.
     pub fn parse(pem: &str) -> Result<Self, TrustError> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         let certificates = read.map_err(|error| TrustError::Syntax(error.to_string()))?;
@@ -143,7 +143,7 @@ impl Trusted {
         }
     }
 
-    /// The text.
+    /// The text that was parsed.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
@@ -165,10 +165,10 @@ fn roots(certificates: &[CertificateDer<'static>]) -> RootCertStore {
     roots
 }
 
-/// Believes a certificate that was given, and one that such a one has signed.
+/// Accepts the trusted certificates, and those that a trusted one has signed.
 #[derive(Debug)]
 struct Verifier {
-    given: Vec<CertificateDer<'static>>,
+    trusted: Vec<CertificateDer<'static>>,
     signed: Arc<WebPkiServerVerifier>,
 }
 
@@ -181,7 +181,7 @@ impl ServerCertVerifier for Verifier {
         status: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.given.contains(certificate) {
+        if self.trusted.contains(certificate) {
             return Ok(ServerCertVerified::assertion());
         }
         self.signed
@@ -213,12 +213,12 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// What a camera is connected to with.
+/// The TLS state of a connection to a camera.
 ///
 /// # Errors
-/// When the host knows no certificates of authorities, or the name cannot be one of a certificate.
+/// When the host has no certificate authorities, or a certificate cannot have this host name.
 pub(crate) fn connect(host: &str, trusted: Option<&Trusted>) -> io::Result<rustls::Connection> {
-    let (given, roots) = match trusted {
+    let (trusted, roots) = match trusted {
         Some(of) => (of.certificates.clone(), roots(&of.certificates)),
         None => (
             Vec::new(),
@@ -227,7 +227,7 @@ pub(crate) fn connect(host: &str, trusted: Option<&Trusted>) -> io::Result<rustl
     };
     if roots.is_empty() {
         return Err(io::Error::other(
-            "TLS: this host knows no authorities (ca-certificates): --ca names whose certificates are believed",
+            "TLS: this host has no certificate authorities (package ca-certificates): set the trusted certificates with --ca",
         ));
     }
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -238,7 +238,7 @@ pub(crate) fn connect(host: &str, trusted: Option<&Trusted>) -> io::Result<rustl
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { given, signed }))
+        .with_custom_certificate_verifier(Arc::new(Verifier { trusted, signed }))
         .with_no_client_auth();
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(connection.into())

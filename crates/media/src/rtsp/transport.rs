@@ -1,4 +1,4 @@
-//! How a track's packets go: between the messages of the connection, or by UDP.
+//! Transports of tracks: interleaved with the messages of the connection, or UDP.
 
 mod header;
 
@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::{io, iter};
 
 use rtsp_types::headers::transport::{
-    RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters, Transport as Asked,
-    TransportMode,
+    RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters,
+    Transport as RequestedTransport, TransportMode,
 };
 use rustix::net::sockopt;
 
@@ -16,62 +16,62 @@ use crate::rtp::datagram;
 use crate::rtsp::poll::Wait;
 pub(crate) use header::transports;
 
-/// How often ports are asked for before there are none.
+/// Attempts to find a pair of UDP ports.
 const PORT_TRIES: usize = 64;
 
-/// What the kernel keeps of a track's packets while its thread does something else.
+/// The receive buffer of a track that is recorded by UDP.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// So many datagrams of somebody who plays are taken in before others have their turn.
+/// Datagrams of a player that are received from one socket at a time.
 const HEARD_AT_A_TIME: usize = 64;
 
-/// How a track's packets go.
+/// The transport of a track.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// In the connection, on these channels.
+    /// In the connection, on these channels (RFC 2326, section 10.12).
     Interleaved {
-        /// Of RTP.
+        /// The channel of RTP.
         rtp: u8,
-        /// Of RTCP.
+        /// The channel of RTCP.
         rtcp: u8,
     },
     /// By UDP.
     Udp {
-        /// For RTP, connected to its peer: nothing of others comes.
+        /// The socket of RTP, connected to the peer: it receives from no other address.
         rtp: UdpSocket,
-        /// For RTCP.
+        /// The socket of RTCP, connected to the peer.
         rtcp: UdpSocket,
-        /// The ports of the peer.
+        /// The peer's ports of RTP and RTCP.
         peer: (u16, u16),
     },
 }
 
-/// Why there is no transport.
+/// Why a transport is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
-    /// None of those that were named is known.
-    #[error("RTP/AVP over UDP unicast and RTP/AVP/TCP in the connection are what there is")]
+    /// None of the requested ones is supported.
+    #[error("only RTP/AVP over UDP unicast and RTP/AVP/TCP in the connection are supported")]
     Unsupported,
-    /// It would be open to everybody.
+    /// Packets would not be encrypted.
     #[error(
-        "by UDP packets would not be encrypted: with rtsps ask for RTP/AVP/TCP in the connection"
+        "packets by UDP would not be encrypted: with rtsps request RTP/AVP/TCP in the connection"
     )]
     Open,
     /// The host has no ports left.
-    #[error("no pair of UDP ports could be had: {0}")]
+    #[error("no pair of UDP ports is free: {0}")]
     Ports(io::Error),
 }
 
 impl Transport {
-    /// The first of those that are asked for that can be had; `number` is that of the track, and `taken` what the others have.
-    /// With `is_secure` nothing goes by UDP: it would be for everybody to see.
+    /// The first of the requested transports that is supported. `number` is that of the track, and `taken` are the transports of
+    /// the other tracks. With `is_secure` UDP is refused, as it is not encrypted.
     ///
-    /// Channels that are one, or another track's, are others in the answer.
+    /// Channels that are equal or taken are replaced by free ones.
     ///
     /// # Errors
-    /// When there is none.
+    /// When none of them is possible.
     pub(crate) fn choose(
-        asked: &[Asked],
+        asked: &[RequestedTransport],
         local: IpAddr,
         peer: IpAddr,
         number: usize,
@@ -80,7 +80,9 @@ impl Transport {
     ) -> Result<Self, TransportError> {
         let mut unsupported = TransportError::Unsupported;
         for one in asked {
-            let Asked::Rtp(one) = one else { continue };
+            let RequestedTransport::Rtp(one) = one else {
+                continue;
+            };
             if one.profile != RtpProfile::Avp || one.params.multicast {
                 continue;
             }
@@ -112,7 +114,7 @@ impl Transport {
         Err(unsupported)
     }
 
-    /// These channels, or the first two that are nobody's.
+    /// These channels if they are free, or the first two free ones.
     pub(crate) fn free_channels(wanted: (u8, u8), taken: &[Option<Self>]) -> Option<(u8, u8)> {
         let evens = (0..u8::MAX).step_by(2);
         iter::once(wanted)
@@ -120,30 +122,30 @@ impl Transport {
             .find(|pair| are_free(*pair, taken))
     }
 
-    /// Takes in what somebody who plays by UDP says, which is that it is there; whether it has said anything. What is left
-    /// of much wakes again.
-    pub(crate) fn has_said(&self) -> bool {
+    /// Receives datagrams of a player, which only show that it is there; returns true if there was one. Those that are left
+    /// wake the caller again.
+    pub(crate) fn take_keepalives(&self) -> bool {
         let Self::Udp { rtp, rtcp, .. } = self else {
             return false;
         };
         let mut scratch = [0; 2_048];
-        let mut has_said = false;
+        let mut has_any = false;
         for socket in [rtp, rtcp] {
-            let came = (0..HEARD_AT_A_TIME).take_while(|_| socket.recv(&mut scratch).is_ok());
-            has_said |= came.count() > 0;
+            let received = (0..HEARD_AT_A_TIME).take_while(|_| socket.recv(&mut scratch).is_ok());
+            has_any |= received.count() > 0;
         }
-        has_said
+        has_any
     }
 
-    /// Has it wake whoever waits with what comes by UDP.
-    pub(crate) fn hear<'a, T: Copy>(&'a self, wait: &mut Wait<'a, T>, wakes: T) {
+    /// Waits for datagrams.
+    pub(crate) fn hear<'a, T: Copy>(&'a self, wait: &mut Wait<'a, T>, event: T) {
         if let Self::Udp { rtp, rtcp, .. } = self {
-            wait.readable(rtp.as_fd(), wakes);
-            wait.readable(rtcp.as_fd(), wakes);
+            wait.readable(rtp.as_fd(), event);
+            wait.readable(rtcp.as_fd(), event);
         }
     }
 
-    /// An even port and the next one, connected to those of the peer.
+    /// A pair of ports, connected to those of the peer.
     fn udp(local: IpAddr, peer: IpAddr, ports: (u16, u16)) -> io::Result<Self> {
         Self::connected(Self::pair(local)?, peer, ports)
     }
@@ -154,7 +156,7 @@ impl Transport {
     /// When there are none.
     pub(crate) fn pair(local: IpAddr) -> io::Result<(UdpSocket, UdpSocket)> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        // What is of no use is kept until there is a pair, or it would be given out again.
+        // Unusable ports stay bound until there is a pair, or the kernel would choose them again.
         let mut odd = Vec::new();
         for _ in 0..PORT_TRIES {
             let rtp = UdpSocket::bind((local, 0))?;
@@ -174,10 +176,11 @@ impl Transport {
         Err(last)
     }
 
-    /// A pair of ports that only the peer's are heard at; of a port that is 0, all of the peer's are, and nothing is said there.
+    /// Connects a pair of sockets to the peer's ports: they receive from no other ones. With port 0 they receive from all ports of
+    /// the peer, and send nothing.
     ///
     /// # Errors
-    /// When there is no way there.
+    /// When the peer cannot be reached.
     pub(crate) fn connected(
         (rtp, rtcp): (UdpSocket, UdpSocket),
         peer: IpAddr,
@@ -186,7 +189,7 @@ impl Transport {
         for (socket, port) in [(&rtp, ports.0), (&rtcp, ports.1)] {
             socket.connect(SocketAddr::new(peer, port))?;
             socket.set_nonblocking(true)?;
-            // What somebody else has sent before.
+            // Discards datagrams from other addresses that arrived before.
             while socket.recv(&mut [0; 1]).is_ok() {}
         }
         datagram::count_dropped(&rtp)?;
@@ -197,17 +200,17 @@ impl Transport {
         })
     }
 
-    /// Much may wait in it from now on: it is recorded. Who has only set up takes none of the host's memory for that.
+    /// Enlarges the receive buffer when recording begins. A session that is only set up uses no memory of the host for that.
     pub(crate) fn widen(&self) {
         let Self::Udp { rtp, .. } = self else { return };
-        // More than the host allows is for root; cut down to that it is no reason not to record.
+        // Only root may exceed the limit of the host; a smaller buffer is no reason not to record.
         if sockopt::set_socket_recv_buffer_size_force(rtp, RECEIVE_BUFFER_BYTES).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(rtp, RECEIVE_BUFFER_BYTES);
         }
     }
 
-    /// Has firewalls and address translators on the way let what comes back through, as other clients do: a packet of nothing,
-    /// and a report of nothing. One that is lost is no harm that was not there before.
+    /// Sends an empty RTP packet and an empty receiver report, as other clients do, so that firewalls and address translators
+    /// let packets from the peer through. A lost one does no harm.
     pub(crate) fn open_ways(&self) {
         let Self::Udp { rtp, rtcp, .. } = self else {
             return;
@@ -216,21 +219,21 @@ impl Transport {
         let _ = rtcp.send(&[0x80, 201, 0, 1, 0, 0, 0, 0]);
     }
 
-    /// Leaves what has come while nobody recorded.
+    /// Discards packets that have arrived while nothing was recorded.
     pub(crate) fn forget(&self) {
         if let Self::Udp { rtp, rtcp, .. } = self {
             for socket in [rtp, rtcp] {
-                // No more than fits there: somebody may go on sending.
+                // Bounded, as the peer may go on sending.
                 (0..RECEIVE_BUFFER_BYTES).find(|_| socket.recv(&mut [0; 1]).is_err());
             }
         }
     }
 
-    /// What the answer says of it.
+    /// Its description in the reply to SETUP.
     ///
     /// # Errors
     /// When a socket has lost its address.
-    pub(crate) fn answer(&self, records: bool) -> io::Result<Asked> {
+    pub(crate) fn answer(&self, records: bool) -> io::Result<RequestedTransport> {
         let mut params = RtpTransportParameters {
             unicast: true,
             ..RtpTransportParameters::default()
@@ -250,7 +253,7 @@ impl Transport {
                 RtpLowerTransport::Udp
             }
         };
-        Ok(Asked::Rtp(RtpTransport {
+        Ok(RequestedTransport::Rtp(RtpTransport {
             profile: RtpProfile::Avp,
             lower_transport: Some(lower),
             params,
@@ -258,7 +261,7 @@ impl Transport {
     }
 }
 
-/// Whether these are two channels, and nobody else's.
+/// True if these are two channels that no track has.
 pub(crate) fn are_free((rtp, rtcp): (u8, u8), taken: &[Option<Transport>]) -> bool {
     let is_free = |channel: u8| {
         taken.iter().flatten().all(|of| match of {
@@ -293,9 +296,9 @@ mod tests {
         Transport::choose(&asked, home, home, 1, taken, is_secure)
     }
 
-    /// Packets of two tracks on one channel could not be told apart, nor those of RTP and RTCP.
+    /// Packets of two tracks, or of RTP and RTCP, on one channel could not be distinguished.
     #[test]
-    fn channels_that_mean_something_already_are_others() {
+    fn taken_channels_are_replaced_by_free_ones() {
         let of = |channels: &str| {
             let taken =
                 [(0, 1), (2, 4)].map(|(rtp, rtcp)| Some(Transport::Interleaved { rtp, rtcp }));
@@ -314,7 +317,7 @@ mod tests {
             (";interleaved=3-4", (6, 7)),
             (";interleaved=8-8", (6, 7)),
             (";interleaved=255", (6, 7)),
-            // That of its number.
+            // The default for the track's number.
             ("", (6, 7)),
         ] {
             assert_eq!(of(channels), chosen, "{channels}");
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_be_had_is_taken() {
+    fn first_supported_transport_is_chosen() {
         let chosen = choose("RTP/SAVP;unicast;client_port=6-7,RTP/AVP/TCP;unicast;interleaved=4-5");
         assert!(matches!(
             chosen,
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn with_tls_nothing_goes_by_udp() {
+    fn udp_is_refused_over_tls() {
         let udp = "RTP/AVP;unicast;client_port=5000-5001";
         let error = choose_of(udp, true).unwrap_err();
         assert!(matches!(error, TransportError::Open), "{error:?}");

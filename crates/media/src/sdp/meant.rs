@@ -1,8 +1,8 @@
-//! What a description means by what it says beside the grammar.
+//! Attributes of a description that cameras write outside the standards, and their meaning.
 
 use sdp_types::{Attribute, Media};
 
-/// How large pictures are, as GStreamer (`a=x-dimensions`) and RFC 6064 (`a=framesize`) say it.
+/// Width and height of pictures, from `a=x-dimensions` (GStreamer) or `a=framesize` (RFC 6064).
 pub(super) fn size(attribute: &Attribute) -> Option<(u16, u16)> {
     let value = attribute.value.as_deref()?;
     let (width, height) = match attribute.attribute.as_str() {
@@ -14,16 +14,16 @@ pub(super) fn size(attribute: &Attribute) -> Option<(u16, u16)> {
     Some((pixels(width)?, pixels(height)?))
 }
 
-/// Types from this on are what a description says (RFC 3551, section 6).
+/// The first dynamic payload type: a description defines it (RFC 3551, section 6).
 const DYNAMIC_MIN: u8 = 96;
 
-/// Some cameras describe the only format that a track has under the number of another one: it is meant for that.
+/// Some cameras describe the only format of a track under another payload type: this corrects the type.
 pub(super) fn describe_the_only_format(media: &mut Media) {
     let mut formats = media.fmt.split_ascii_whitespace();
     let (Some(only), None) = (formats.next(), formats.next()) else {
         return;
     };
-    // What others are is known.
+    // A static payload type needs no description.
     if !only.parse::<u8>().is_ok_and(|of| of >= DYNAMIC_MIN) {
         return;
     }

@@ -1,7 +1,7 @@
-//! What cameras and encoders write that is no SDP, mended.
+//! Repair of descriptions that are no valid SDP, as some cameras and encoders write them.
 
-/// A description without what nobody here goes by, and mended where it is: cameras write origins (`o=`) and addresses (`c=`)
-/// with more or fewer words than they have, ports and rates that are none, no version, and text in other alphabets than it is in.
+/// A description reduced to media, attributes and valid rates, with valid ports. Cameras write origins (`o=`) and addresses
+/// (`c=`) with too many or too few words, invalid ports and rates, no version, and text that is not UTF-8.
 pub(super) fn plain(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let mut plain = "v=0\r\ns=-\r\n".to_owned();
@@ -25,7 +25,7 @@ pub(super) fn plain(text: &[u8]) -> Vec<u8> {
     plain.into_bytes()
 }
 
-/// Whether a bandwidth says one.
+/// True if a bandwidth has a number.
 fn is_rate(bandwidth: &str) -> bool {
     let said = bandwidth.split_once(':');
     said.is_some_and(|(_, rate)| rate.parse::<u64>().is_ok())

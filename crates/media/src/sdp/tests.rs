@@ -1,4 +1,4 @@
-//! Descriptions as they are written, and what is made of them.
+//! Descriptions as cameras and encoders write them.
 
 use super::*;
 
@@ -8,9 +8,9 @@ const TWO: &[u8] =
     a=fmtp:96 packetization-mode=1\r\na=control:streamid=0\r\nm=audio 0 RTP/AVP 97\r\nb=AS:128\r\n\
     a=rtpmap:97 MPEG4-GENERIC/44100/2\r\na=control:streamid=1\r\n";
 
-/// Of what nobody here goes by, anything is taken: so do cameras of TP-Link, H3C and Sony write it.
+/// As cameras of TP-Link, H3C and Sony write them. Origins and addresses are not used.
 #[test]
-fn odd_origins_and_addresses_are_passed_over() {
+fn invalid_origins_and_addresses_are_ignored() {
     for (session, media) in [
         (
             "o=- 14665860 31787219 1 IN IP4 10.0.0.94\r\ns=x\r\nc=IN IP4 0.0.0.0\r\nt=0 0",
@@ -36,16 +36,16 @@ fn odd_origins_and_addresses_are_passed_over() {
             ("H264", Some("one"))
         );
         assert_eq!(found.rate(), Some(BytesPerSecond(110_000)), "{text}");
-        // Blocks have it, and players are told of it.
+        // Blocks contain its text, and players get a description made from it.
         let again = Description::parse(found.text()).unwrap();
         assert_eq!(again.tracks(), found.tracks());
         assert!(Description::parse(&found.for_players(0, None)).is_ok());
     }
 }
 
-/// No version, a port, a rate and a text that are none: so do cameras of Tuya and others write it.
+/// No version, invalid ports, rates and text, as cameras of Tuya and others write them.
 #[test]
-fn what_is_odd_in_a_description_does_not_lose_the_rest() {
+fn invalid_lines_of_a_description_are_repaired() {
     let media = "m=video 0 RTP/AVP 96\r\nb=AS:800\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n";
     let texts = [
         media.as_bytes().to_vec(),
@@ -71,7 +71,7 @@ fn what_is_odd_in_a_description_does_not_lose_the_rest() {
         assert_eq!(given.tracks().len(), 1);
     }
     assert!(Description::parse(b"nonsense").is_err());
-    // It is read again, so it is not longer then than it may be.
+    // The repaired text has to fit as well.
     let long = [media.as_bytes(), b"a=x:", &[0xe9; 6_000]].concat();
     let refused = Description::parse(&long);
     assert!(
@@ -80,9 +80,9 @@ fn what_is_odd_in_a_description_does_not_lose_the_rest() {
     );
 }
 
-/// Beside a track that can be had, others are passed over; what is encrypted is had by TLS alone.
+/// Tracks that cannot be received are left out if another one can. Encrypted tracks are received by TLS only.
 #[test]
-fn of_a_camera_is_taken_what_can_be_had() {
+fn camera_description_keeps_the_tracks_that_can_be_received() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\na=key-mgmt:mikey AQ==\r\n";
     let track = |proto: &str, name: &str| {
         format!(
@@ -121,9 +121,9 @@ fn of_a_camera_is_taken_what_can_be_had() {
     }
 }
 
-/// What is of who sent it, and of how it went to us, is none of a player's.
+/// Attributes of the sender and of its transport are not passed on to players.
 #[test]
-fn players_are_told_nothing_of_the_way() {
+fn description_for_players_omits_the_sender_and_its_transport() {
     let text = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\na=source-filter: incl IN IP4 * 10.1.1.1\r\n\
                 m=audio 0 RTP/AVP/TCP 4\r\na=rtcp:5001\r\na=inactive\r\na=ptime:30\r\n";
     let found = Description::parse(text.as_bytes()).unwrap();
@@ -140,7 +140,7 @@ fn players_are_told_nothing_of_the_way() {
 }
 
 #[test]
-fn what_an_encoder_announces_is_understood() {
+fn announced_description_is_understood_and_rewritten_for_players() {
     let description = Description::parse(TWO).unwrap();
     let of = |payload_type, encoding: &str, clock_rate, channels, parameters: &str| Track {
         control: Some(format!("streamid={}", payload_type - 96)),
@@ -177,7 +177,7 @@ fn what_an_encoder_announces_is_understood() {
 }
 
 #[test]
-fn what_is_not_said_is_taken_from_tables_or_left_open() {
+fn missing_formats_and_rates_have_defaults() {
     let text = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=audio 0 RTP/AVP 11\r\nm=video 0 RTP/AVP 99\r\n";
     let description = Description::parse(text.as_bytes()).unwrap();
     let rates: Vec<u32> = description
@@ -187,7 +187,7 @@ fn what_is_not_said_is_taken_from_tables_or_left_open() {
         .collect();
     assert_eq!(rates, [44_100, 90_000]);
     assert_eq!(description.rate(), None);
-    // What is reserved for it is then said in the recording.
+    // The rate that is reserved is then in the recording.
     let description = description.needing(BytesPerSecond(1_100_000)).unwrap();
     assert_eq!(description.rate(), Some(BytesPerSecond(1_100_000)));
     assert_eq!(description.tracks().len(), 2);
@@ -196,7 +196,7 @@ fn what_is_not_said_is_taken_from_tables_or_left_open() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_said() {
+fn unrecordable_description_is_refused_with_a_reason() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
     let many = format!("{head}{}", "m=audio 0 RTP/AVP 0\r\n".repeat(TRACKS_MAX + 1));
     for (text, said) in [
@@ -212,9 +212,9 @@ fn what_cannot_be_recorded_is_said() {
     }
 }
 
-/// An NVR has AAC as type 104, and says how it is decoded under 97 (gortsplib #658).
+/// An NVR has AAC as payload type 104, and its parameters under 97 (gortsplib #658).
 #[test]
-fn the_only_format_of_a_track_is_meant_whatever_its_number() {
+fn description_of_the_only_format_applies_under_another_payload_type() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
     let of = |media: &str| Description::parse(format!("{head}{media}").as_bytes()).unwrap();
     let found = of(
@@ -226,7 +226,7 @@ fn the_only_format_of_a_track_is_meant_whatever_its_number() {
     let found = of("m=video 0 RTP/AVP 96\r\na=rtpmap:97 H265/90000\r\na=fmtp:96 x=1\r\n");
     let track = &found.tracks()[0];
     assert_eq!((&*track.encoding, &*track.parameters), ("H265", "x=1"));
-    // Of several formats, or of several that are described, nobody knows which is meant.
+    // With several formats, or several descriptions, it is ambiguous.
     let found = of(
         "m=audio 0 RTP/AVP 104 105\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n",
     );
@@ -236,7 +236,7 @@ fn the_only_format_of_a_track_is_meant_whatever_its_number() {
 }
 
 #[test]
-fn what_pictures_say_of_their_rate_and_size_is_understood() {
+fn clock_rate_and_size_of_pictures_are_understood() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
     for (media, encoding, size) in [
         ("m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264\r\n", "H264", None),

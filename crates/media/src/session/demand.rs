@@ -1,65 +1,65 @@
-//! What a session needs of the disks, as it turns out, and when to ask for that.
+//! The rate that a session needs, measured while it runs, and when to request another one.
 //!
-//! A reservation is made before the first packet is there, for what a description says. A recorder that meets more
-//! borrows buffers first; when they run out, or have been needed for long, it asks for what it has seen and a tenth; and
-//! only where that is refused are packets left out. One that has been given more than it asked for at first gives it
-//! back when it has not needed it for a while. A player asks as soon as it sees that it reads blocks faster than it
-//! reserved: what it plays may have been recorded by somebody who needed more.
+//! A reservation is made before the first packet arrives, for the rate of the description. A recorder that receives more
+//! borrows buffers first. When they run out, or have been needed for long, it requests the measured rate and a tenth; packets
+//! are lost only if that is refused. A recorder that has more than it first reserved gives that back when it has not needed
+//! it for a minute. A player requests more as soon as it reads blocks faster than it reserved: their recording may have needed
+//! more than it says.
 //!
-//! Nothing here knows a clock or a disk: times are arguments.
+//! Pure: times are arguments, and there is no disk.
 
 use std::collections::VecDeque;
 
 use sched::units::{BytesPerSecond, Nanos, Time};
 
-/// How often a session looks at what it needs: not with each packet.
+/// Interval at which a session looks at its demand.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
-/// How long buffers are borrowed before that counts as what it takes.
+/// A recorder that has borrowed buffers for this long needs a higher rate.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-/// What has been seen within so long counts.
+/// The time over which a rate is measured, in nanoseconds.
 const WINDOW_NS: u64 = 60_000_000_000;
 
-/// The most blocks that are remembered, if more than that came within the window.
+/// The most blocks that are remembered, if more arrive within the window.
 const BLOCKS_MAX: usize = 4_096;
 
-/// So many of the last blocks tell a player what it takes.
+/// A player's rate is measured over this many of the last blocks.
 const PLAYED_BLOCKS: usize = 16;
 
-/// The first pause after a refusal; each is twice as long as the one before.
+/// The first pause after a refusal; each further one is twice as long as the one before.
 const PAUSE_MIN: Nanos = Nanos::from_secs(2);
 
-/// The longest one.
+/// The longest pause after a refusal.
 const PAUSE_MAX: Nanos = Nanos::from_secs(64);
 
-/// A block of a recording.
+/// The times and counts of a block of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// When its first packet came, since the recording began.
+    /// Arrival of its first packet, since the recording began.
     pub arrival_ns: u64,
-    /// When that is to be played.
+    /// Media time of its first packet.
     pub media_ns: u64,
     /// Packets in it.
     pub packets: u64,
-    /// Packets missing among them.
+    /// Packets missing among them that a higher rate would have recorded.
     pub missing: u64,
 }
 
-/// How full a recorder's buffers are.
+/// The use of a recorder's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
-    /// How many are full: blocks that have come and are not written.
+    /// Buffers that hold received blocks that are not written.
     pub full: usize,
-    /// How many are borrowed.
+    /// Borrowed buffers.
     pub borrowed: usize,
-    /// How many may be.
+    /// Buffers that may be borrowed.
     pub most: usize,
-    /// Since this was asked last there was a time without any.
+    /// There was no free buffer at some time since the last look.
     pub starved: bool,
 }
 
-/// Blocks of a recording, one after another, and what they take.
+/// Measures the rate of successive blocks of a recording.
 #[derive(Clone, Debug, Default)]
 struct Measure {
     blocks: VecDeque<Seen>,
@@ -67,7 +67,7 @@ struct Measure {
 
 impl Measure {
     fn block(&mut self, seen: Seen) {
-        // A recording that goes on from an earlier place is measured anew.
+        // After a jump back in the recording the measurement begins anew.
         if self
             .blocks
             .back()
@@ -84,26 +84,32 @@ impl Measure {
         }
     }
 
-    /// What the blocks from `first` on take, if there are two intervals at least.
+    /// The rate of the blocks from `first` on, if there are two intervals at least.
     ///
-    /// The time of what is shown is what counts: who sends a file as fast as it is taken needs no more than who shows
-    /// it, and who is held up needs more than comes. Where timestamps say nothing sensible, it is the time in which
-    /// they came.
+    /// Measured by media time: a publisher that sends a file as fast as it is accepted needs no more than the rate of the
+    /// media, and one that is held up needs more than arrives. If the timestamps are implausible, it is measured by arrival.
     fn rate(&self, first: usize, block_bytes: u64) -> Option<BytesPerSecond> {
-        self.rate_and_how(first, block_bytes).map(|(rate, _)| rate)
+        self.rate_and_basis(first, block_bytes)
+            .map(|(rate, _)| rate)
     }
 
-    /// The same, and whether it is by when they came.
-    fn rate_and_how(&self, first: usize, block_bytes: u64) -> Option<(BytesPerSecond, bool)> {
+    /// The rate of the blocks from `first` on, and the time by which it is measured.
+    fn rate_and_basis(
+        &self,
+        first: usize,
+        block_bytes: u64,
+    ) -> Option<(BytesPerSecond, TimeBasis)> {
         let (from, to) = (self.blocks.get(first)?, self.blocks.back()?);
         let intervals = (self.blocks.len() - 1 - first) as u64;
         if intervals < 2 {
             return None;
         }
-        let came = to.arrival_ns.saturating_sub(from.arrival_ns);
-        let shown = to.media_ns.saturating_sub(from.media_ns);
-        let by_arrival = shown < came / 4;
-        let time = if by_arrival { came } else { shown };
+        let arrival = to.arrival_ns.saturating_sub(from.arrival_ns);
+        let media = to.media_ns.saturating_sub(from.media_ns);
+        let (time, basis) = match media < arrival / 4 {
+            true => (arrival, TimeBasis::Arrival),
+            false => (media, TimeBasis::Media),
+        };
         let (mut packets, mut missing) = (0_u64, 0_u64);
         for of in self.blocks.iter().skip(first) {
             packets += of.packets;
@@ -113,41 +119,56 @@ impl Measure {
         let all = bytes * u128::from(packets + missing) / u128::from(packets.max(1));
         let rate = (all * 1_000_000_000).checked_div(u128::from(time))?;
         let rate = BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX));
-        Some((rate, by_arrival))
+        Some((rate, basis))
     }
 }
 
-/// Pauses after refusals.
+/// The times by which a rate is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TimeBasis {
+    Media,
+    Arrival,
+}
+
+/// The request for another rate that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    None,
+    /// For the rate that is needed.
+    Needed,
+    /// For the rate that was said to fit, which is lower.
+    Fitting,
+}
+
+/// Requests for another rate, and the pauses after refusals.
 #[derive(Clone, Copy, Debug)]
-struct Asking {
-    is_under_way: bool,
-    /// What is asked for is what was said to fit, and less than is needed.
-    is_less: bool,
+struct RateRequests {
+    under_way: Request,
     pause: Nanos,
     not_before: Time,
-    /// What was said to fit, when more was refused.
+    /// The rate that was said to fit, when a higher one was refused.
     fits: Option<BytesPerSecond>,
 }
 
-impl Asking {
+impl RateRequests {
     const fn new() -> Self {
         Self {
-            is_under_way: false,
-            is_less: false,
+            under_way: Request::None,
             pause: PAUSE_MIN,
             not_before: Time::ZERO,
             fits: None,
         }
     }
 
-    /// Asks for so much, or for what was said to fit if that is less: once after each refusal. `None`: not now.
+    /// Requests `wanted`, or once after each refusal the rate that was said to fit if that is lower. Returns the requested
+    /// rate; `None` if nothing is requested now.
     fn ask(
         &mut self,
         now: Time,
         rate: BytesPerSecond,
         wanted: BytesPerSecond,
     ) -> Option<BytesPerSecond> {
-        if self.is_under_way {
+        if self.under_way != Request::None {
             return None;
         }
         let fits = self
@@ -157,18 +178,22 @@ impl Asking {
         if fits.is_none() && now < self.not_before {
             return None;
         }
-        self.is_under_way = true;
-        self.is_less = fits.is_some();
+        self.under_way = match fits {
+            Some(_) => Request::Fitting,
+            None => Request::Needed,
+        };
         Some(fits.unwrap_or(wanted))
     }
 
     fn answered(&mut self, now: Time, answer: Result<(), Option<BytesPerSecond>>) {
-        self.is_under_way = false;
-        match answer {
-            // The pause goes on: what is needed was refused just now.
-            Ok(()) if self.is_less => {}
-            Ok(()) => *self = Self::new(),
-            Err(fits) => {
+        match (
+            std::mem::replace(&mut self.under_way, Request::None),
+            answer,
+        ) {
+            // The pause goes on: the needed rate was refused just now.
+            (Request::Fitting, Ok(())) => {}
+            (_, Ok(())) => *self = Self::new(),
+            (_, Err(fits)) => {
                 self.fits = fits;
                 self.not_before = now.saturating_add(self.pause);
                 self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -177,31 +202,31 @@ impl Asking {
     }
 }
 
-/// A tenth more.
+/// A rate and a tenth of it.
 fn and_a_tenth(rate: BytesPerSecond) -> BytesPerSecond {
     BytesPerSecond(rate.0.saturating_add(rate.0.div_ceil(10)).max(1))
 }
 
-/// What a recorder needs.
+/// The demand of a recorder.
 #[derive(Clone, Debug)]
 pub struct RecorderDemand {
     block_bytes: u64,
-    /// What it was asked to reserve, and what it does not go below.
+    /// The rate that was asked for from outside. It reserves no less.
     promised: BytesPerSecond,
     measure: Measure,
-    /// Since when more than its own buffers were needed, and with which block that began.
+    /// Since when more than its own buffers are needed, and the number of the block with which that began.
     pressed: Option<(Time, u64)>,
     /// Blocks so far.
     count: u64,
-    /// How many of them there were, and when, when there was a new one last.
+    /// `count` at the last look that found a new block, and the time of that look.
     heard: (u64, Time),
-    asking: Asking,
-    /// When it was given what it has.
+    requests: RateRequests,
+    /// When the last request was granted.
     changed: Time,
 }
 
 impl RecorderDemand {
-    /// Of one whose blocks are so long, and that has reserved what it was asked to.
+    /// Of a recorder with blocks of this length in bytes, which has reserved `promised`.
     #[must_use]
     pub fn new(block_bytes: u64, promised: BytesPerSecond, now: Time) -> Self {
         Self {
@@ -211,12 +236,12 @@ impl RecorderDemand {
             pressed: None,
             count: 0,
             heard: (0, now),
-            asking: Asking::new(),
+            requests: RateRequests::new(),
             changed: now,
         }
     }
 
-    /// Somebody has asked for this rate, and it is reserved.
+    /// This rate was asked for from outside, and is reserved.
     pub fn promise(&mut self, rate: BytesPerSecond) {
         self.promised = rate;
     }
@@ -227,8 +252,7 @@ impl RecorderDemand {
         self.count += 1;
     }
 
-    /// What is to be asked for now, if anything; [`answered`](Self::answered) has to follow before it asks for
-    /// anything else.
+    /// The rate to be requested now, if any. No other one is requested until [`answered`](Self::answered) is called.
     pub fn look(
         &mut self,
         now: Time,
@@ -242,14 +266,14 @@ impl RecorderDemand {
             self.pressed = None;
             return self.less(now, rate);
         }
-        // What is in the buffers now is what began it, however much of it came at once.
+        // The pressure began with the blocks that are in the buffers, however many arrived at once.
         let began = self.count.saturating_sub(pressure.full as u64);
         let (since, block) = *self.pressed.get_or_insert((now, began));
         let is_urgent = pressure.starved || pressure.borrowed * 2 >= pressure.most;
         if !is_urgent && now < since.saturating_add(PATIENCE) {
             return None;
         }
-        // From two blocks before it began.
+        // Measured from two blocks before that.
         let blocks = self.measure.blocks.len();
         let behind = usize::try_from(self.count - block).unwrap_or(blocks) + 2;
         let seen = self
@@ -258,10 +282,10 @@ impl RecorderDemand {
         if seen <= rate {
             return None;
         }
-        self.asking.ask(now, rate, and_a_tenth(seen))
+        self.requests.ask(now, rate, and_a_tenth(seen))
     }
 
-    /// Gives back what has not been needed for a window.
+    /// The lower rate to be requested if the reserved one has not been needed for a window.
     fn less(&mut self, now: Time, rate: BytesPerSecond) -> Option<BytesPerSecond> {
         let is_long_ago = now >= self.changed.saturating_add(Nanos(WINDOW_NS));
         if rate <= self.promised || !is_long_ago {
@@ -275,49 +299,60 @@ impl RecorderDemand {
         if wanted.0 >= rate.0 / 5 * 4 {
             return None;
         }
-        self.asking.ask(now, BytesPerSecond(0), wanted)
+        self.requests.ask(now, BytesPerSecond(0), wanted)
     }
 
-    /// What came of asking: with a refusal, what would fit.
+    /// The outcome of the last request; of a refusal the rate that would fit, if there is one.
     pub fn answered(&mut self, now: Time, answer: Result<(), Option<BytesPerSecond>>) {
         if answer.is_ok() {
             self.changed = now;
         }
-        self.asking.answered(now, answer);
+        self.requests.answered(now, answer);
     }
 }
 
-/// What a player needs that plays a recording as it was.
+/// How the rate that a player has reserved is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RateEstimate {
+    /// It is that of the description, or a default.
+    Guessed,
+    /// It was measured over the recording.
+    Measured,
+}
+
+/// The demand of a player at the original speed.
 #[derive(Clone, Debug)]
 pub struct PlayerDemand {
     block_bytes: u64,
     measure: Measure,
-    asking: Asking,
-    /// What is reserved is what somebody said, not what was seen.
-    is_guess: bool,
-    /// What was reserved for recording it, which it was written at.
+    requests: RateRequests,
+    /// How the reserved rate is known.
+    estimate: RateEstimate,
+    /// The rate that was reserved for recording it: it was not written faster.
     recorded: BytesPerSecond,
-    /// It reserves no less.
+    /// It reserves at least this.
     least: BytesPerSecond,
-    /// What it began with, and when that was changed last.
+    /// The rate that it began with.
     began: Option<BytesPerSecond>,
+    /// When the last request was granted.
     changed: Time,
 }
 
 impl PlayerDemand {
-    /// Of one whose blocks are so long, and were recorded with so much reserved; it is to reserve `least` at least.
+    /// Of a player of blocks of this length in bytes, which were recorded with `recorded` reserved. It reserves at least
+    /// `least`.
     #[must_use]
     pub fn new(
         block_bytes: u64,
-        is_guess: bool,
+        estimate: RateEstimate,
         recorded: BytesPerSecond,
         least: BytesPerSecond,
     ) -> Self {
         Self {
             block_bytes,
             measure: Measure::default(),
-            asking: Asking::new(),
-            is_guess,
+            requests: RateRequests::new(),
+            estimate,
             recorded,
             least,
             began: None,
@@ -330,8 +365,8 @@ impl PlayerDemand {
         self.measure.block(seen);
     }
 
-    /// What is to be asked for now, if anything, where `rate` is reserved for playing it as it was;
-    /// [`answered`](Self::answered) has to follow before it asks for anything else.
+    /// The rate to be requested now, if any; `rate` is the reserved one at the original speed. No other one is requested
+    /// until [`answered`](Self::answered) is called.
     pub fn look(&mut self, now: Time, rate: BytesPerSecond) -> Option<BytesPerSecond> {
         let began = *self.began.get_or_insert(rate);
         let blocks = self.measure.blocks.len();
@@ -339,20 +374,20 @@ impl PlayerDemand {
             return None;
         }
         let last = blocks.saturating_sub(PLAYED_BLOCKS + 1);
-        let (seen, by_arrival) = self.measure.rate_and_how(last, self.block_bytes)?;
-        // They may have come at any rate, and were not written faster than that.
-        let seen = if by_arrival {
-            seen.min(self.recorded)
-        } else {
-            seen
+        let (seen, basis) = self.measure.rate_and_basis(last, self.block_bytes)?;
+        let seen = match basis {
+            // Blocks may be read at any rate, and were not written faster than this.
+            TimeBasis::Arrival => seen.min(self.recorded),
+            TimeBasis::Media => seen,
         };
         if seen > rate {
-            return self.asking.ask(now, rate, and_a_tenth(seen));
+            return self.requests.ask(now, rate, and_a_tenth(seen));
         }
-        // Of what somebody said that is too much the rest is given back once, and what was more for a while is.
+        // A guess that is too high is lowered once; a rate that was raised for a while goes back to the first one.
         let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?).max(self.least);
         let is_long_ago = now >= self.changed.saturating_add(Nanos(WINDOW_NS));
-        let wanted = match self.is_guess && blocks > PLAYED_BLOCKS {
+        let is_guess = self.estimate == RateEstimate::Guessed;
+        let wanted = match is_guess && blocks > PLAYED_BLOCKS {
             true => wanted,
             false if is_long_ago => wanted.max(began),
             false => return None,
@@ -360,18 +395,18 @@ impl PlayerDemand {
         if wanted.0 >= rate.0 / 5 * 4 {
             return None;
         }
-        if self.is_guess {
-            (self.is_guess, self.began) = (false, Some(wanted));
+        if is_guess {
+            (self.estimate, self.began) = (RateEstimate::Measured, Some(wanted));
         }
-        self.asking.ask(now, BytesPerSecond(0), wanted)
+        self.requests.ask(now, BytesPerSecond(0), wanted)
     }
 
-    /// What came of asking: with a refusal, what would fit.
+    /// The outcome of the last request; of a refusal the rate that would fit, if there is one.
     pub fn answered(&mut self, now: Time, answer: Result<(), Option<BytesPerSecond>>) {
         if answer.is_ok() {
             self.changed = now;
         }
-        self.asking.answered(now, answer);
+        self.requests.answered(now, answer);
     }
 }
 

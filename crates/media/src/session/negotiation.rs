@@ -1,4 +1,4 @@
-//! Another rate for a session that turns out to need one, asked for beside what it moves.
+//! Requests of a session for another rate, which go on while it moves packets.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use sched::units::BytesPerSecond;
 
 use crate::session::registry::{Does, Session};
 
-/// What came of asking: with a refusal, what would fit.
+/// The outcome of a request; of a refusal the rate that would fit, if there is one.
 pub(crate) type Outcome = Result<(), Option<BytesPerSecond>>;
 
-/// At most one question under way.
+/// The rate of a session, with at most one request under way.
 pub(crate) struct Negotiation {
     member: Arc<Session>,
+    /// The requested rate and its change.
     under_way: Option<(BytesPerSecond, Change)>,
 }
 
@@ -28,7 +29,7 @@ impl Negotiation {
         &self.member
     }
 
-    /// Asks for that rate; whoever waits for the stream's client is woken when there is an [outcome](Self::outcome).
+    /// Requests a rate. The event of the stream's client wakes when there is an [outcome](Self::outcome).
     pub(crate) fn ask(&mut self, rate: BytesPerSecond) -> Outcome {
         let wish = Wish {
             rate: Some(rate),
@@ -41,27 +42,27 @@ impl Negotiation {
             }
             Err(error) => {
                 let session = self.member.number();
-                tracing::warn!(session, %error, "a session cannot ask for another rate");
+                tracing::warn!(session, %error, "a session cannot request another rate");
                 Err(None)
             }
         }
     }
 
-    /// What came of the last question, once.
+    /// The outcome of the last request, once.
     pub(crate) fn outcome(&mut self) -> Option<Outcome> {
         let (rate, change) = self.under_way.as_ref()?;
         let changed = change.take()?;
         let rate = *rate;
         self.under_way = None;
-        Some(self.tell(rate, changed.map(drop)))
+        Some(self.report(rate, changed.map(drop)))
     }
 
-    fn tell(&self, rate: BytesPerSecond, changed: Result<(), Refusal>) -> Outcome {
+    fn report(&self, rate: BytesPerSecond, changed: Result<(), Refusal>) -> Outcome {
         let about = self.member.about();
         let (volume, recording, who) = (&about.volume, about.recording, &about.who);
         let what = match about.does {
-            Does::Plays => "what is played",
-            Does::Records | Does::Pulls => "what is recorded",
+            Does::Plays => "player",
+            Does::Records | Does::Pulls => "recording",
         };
         self.member.count(|counts| match &changed {
             Ok(()) => {
@@ -73,11 +74,11 @@ impl Negotiation {
         let rate = rate.0;
         match changed {
             Ok(()) => {
-                tracing::info!(%who, volume, recording, bytes_per_second = rate, "{what} takes another rate, and has it now");
+                tracing::info!(%who, volume, recording, bytes_per_second = rate, "a {what} needs another rate: reserved");
                 Ok(())
             }
             Err(refusal) => {
-                tracing::warn!(%who, volume, recording, bytes_per_second = rate, %refusal, "{what} takes another rate, and does not get it");
+                tracing::warn!(%who, volume, recording, bytes_per_second = rate, %refusal, "a {what} needs another rate: refused");
                 match refusal {
                     Refusal::Load { rate_that_fits, .. } => Err(rate_that_fits),
                     _ => Err(None),

@@ -1,65 +1,66 @@
-//! Where a rate comes from that is to be reserved: whoever is refused it is told, and what to change.
+//! The source of a rate that is to be reserved. A refusal names it, and what to change for another rate.
 
 use engine::stream::Refusal;
 use sched::units::BytesPerSecond;
 
-/// Where one comes from.
+/// The source of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RateFrom {
-    /// The source was added with it.
+    /// The option of the source.
     SourceOption,
-    /// A camera's description says it.
+    /// The description of a camera.
     CameraSays,
-    /// A camera's description says nothing.
+    /// The configuration, because the description of a camera has no rate.
     CameraDefault,
-    /// What is announced says it.
+    /// The announced description.
     Announced,
-    /// What is announced says nothing.
+    /// The configuration, because the announced description has no rate.
     AnnouncedDefault,
-    /// The recording that is to be played.
+    /// The length and the size of the recording that is to be played.
     Measured,
-    /// The recording that is to be played is short: it was reserved to record it.
+    /// The reservation for recording it, because the recording that is to be played is too short to be measured.
     Recorded,
-    /// Playing has to begin soon.
+    /// The minimum for a player: playing has to begin soon.
     Soon,
 }
 
 impl RateFrom {
-    /// Where, and what reserves another.
-    const fn told(self) -> &'static str {
+    /// The source in words, and what to change.
+    const fn explanation(self) -> &'static str {
         match self {
-            Self::SourceOption => {
-                "what the source was added with (`--rate`): add it with a lower one"
-            }
+            Self::SourceOption => "from `--rate` of the source: add the source with a lower one",
             Self::CameraSays => {
-                "what the camera's description says that it needs (b=AS or b=TIAS), and a tenth; some say far more than they send: `--rate` of the source reserves less"
+                "from the camera's description (b=AS or b=TIAS), and a tenth; some cameras name far more than they send: `--rate` of the source reserves less"
             }
             Self::CameraDefault => {
-                "`rate` under [rtsp], as the camera's description does not say what it needs (b=AS or b=TIAS): `--rate` of the source reserves less"
+                "from `rate` under [rtsp], as the camera's description has no rate (b=AS or b=TIAS): `--rate` of the source reserves less"
             }
             Self::Announced => {
-                "what the announced description says that it needs (b=AS or b=TIAS), and a tenth: announce less, if less is sent"
+                "from the announced description (b=AS or b=TIAS), and a tenth: announce less, if less is sent"
             }
             Self::AnnouncedDefault => {
-                "`rate` under [rtsp], as the announced description does not say what it needs: announce it (b=AS of each track), or set a lower `rate`"
+                "from `rate` under [rtsp], as the announced description has no rate: announce one (b=AS of each track), or set a lower `rate`"
             }
-            Self::Measured => "what the recording takes over its time, and a tenth",
+            Self::Measured => "from the size of the recording and its length, and a tenth",
             Self::Recorded => {
-                "what was reserved to record it, as it is too short to be measured: record it with less (b=AS or b=TIAS of its description, or `--rate` of its source)"
+                "from the reservation for recording it, as it is too short to be measured: record it with less (b=AS or b=TIAS of its description, or `--rate` of its source)"
             }
-            Self::Soon => "a block in 4 s, as playing begins with one",
+            Self::Soon => "from the minimum of a block in 4 s, as playing begins with a block",
         }
     }
 
-    /// Why such a rate is refused.
+    /// The message of a refusal of this rate.
     pub(crate) fn refused(self, rate: BytesPerSecond, refusal: &Refusal) -> String {
         match refusal {
             Refusal::Load { .. } | Refusal::Invalid { .. } => {
-                // Rounded up: what is asked for is not less than it seems.
+                // Rounded up: a rate is not shown lower than it is.
                 let megabytes = rate.0.div_ceil(1_000) as f64 / 1e3;
-                format!("{refusal}; the {megabytes:.3} MB/s are {}", self.told())
+                format!(
+                    "{refusal}; the {megabytes:.3} MB/s are {}",
+                    self.explanation()
+                )
             }
-            // No other rate would do.
+            // Another rate would be refused as well.
             Refusal::Share { .. } | Refusal::Memory { .. } | Refusal::Pool(_) => {
                 refusal.to_string()
             }

@@ -1,7 +1,7 @@
-//! Who has something reserved over RTSP: what each has, how full its buffers are, and what changes it from outside.
+//! The sessions of a server that have a reservation: their counts, and changes of their reservation from outside.
 //!
-//! A session is a member from its reservation on until that is given back. What it counts it says here each time it
-//! has counted, so that whoever lists sessions never waits for one.
+//! A session is listed from its reservation until that is given back. It publishes its counts here, so that a list of
+//! sessions never waits for one of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,10 +19,10 @@ use utoipa::ToSchema;
 
 use crate::session::Scale;
 
-/// How long blocks may wait to become longer until what is played lasts until the first of those comes.
+/// How long a change to longer blocks may wait until enough has been read ahead to bridge the first of them.
 const AHEAD_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a session does with its reservation.
+/// The use of a session's reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = SessionDoes)]
@@ -35,12 +35,12 @@ pub enum Does {
     Plays,
 }
 
-/// What a session is about.
+/// The peer of a session, and what it records or plays.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
-    /// Who is at the other end: an address, or the name of a source.
+    /// The peer: an address, or the name of a source.
     pub who: String,
-    /// What it does.
+    /// The use of its reservation.
     pub does: Does,
     /// The volume.
     pub volume: String,
@@ -48,36 +48,36 @@ pub struct About {
     pub recording: u64,
 }
 
-/// What a session has counted.
+/// Counts of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = SessionCounts)]
 pub struct Counts {
-    /// Buffers that are borrowed from what nobody else wants at the moment.
+    /// Buffers borrowed from memory that no other stream wants at the moment.
     pub buffers_borrowed: u64,
-    /// How many it may borrow at most.
+    /// Buffers that it may borrow at most.
     pub buffers_borrowed_max: u64,
     /// Buffers that are full or on their way to or from the disks, of all of them.
     pub buffers_full: u64,
-    /// How many that were at most.
+    /// The highest value of `buffers_full`.
     pub buffers_full_max: u64,
     /// RTP packets that were recorded or played.
     pub packets: u64,
-    /// What senders said of them, which is recorded as well (RTCP); of a player 0.
+    /// RTCP packets that were recorded; of a player 0.
     pub reports: u64,
     /// Bytes of both.
     pub bytes: u64,
-    /// Packets that never came or could not be recorded; of a player, blocks that could not be played.
+    /// Packets that did not arrive or could not be recorded; of a player, blocks that could not be played.
     pub lost: u64,
-    /// Packets among them before which no buffer was free.
+    /// Packets among `lost` before which no buffer was free.
     pub lost_without_buffer: u64,
-    /// How often it has changed its rate by itself.
+    /// Number of times it has changed its rate by itself.
     pub rate_changes: u64,
-    /// Why it did not get the rate that it asked for last, if it did not.
+    /// Why its last request for another rate was refused, if it was.
     pub refused: Option<String>,
 }
 
 impl Counts {
-    /// Its buffers are used like this now.
+    /// Sets the counts of buffers.
     pub(crate) fn use_buffers(&mut self, buffers: BufferUse) {
         self.buffers_borrowed = buffers.borrowed as u64;
         self.buffers_full = buffers.full as u64;
@@ -85,29 +85,29 @@ impl Counts {
     }
 }
 
-/// A session that has something reserved.
+/// A session that has a reservation.
 pub struct Session {
     number: u64,
     about: About,
     changer: Changer,
-    /// What was asked for at first, or by somebody since, in bytes per second.
+    /// The rate that was asked for at first, or last from outside, in bytes per second.
     promised: AtomicU64,
-    /// How fast it is sent, of how fast it is shown, in thousandths: as much more is reserved than was promised.
+    /// The speed at which it is sent, in thousandths of the one at which it is shown: `promised` times this is reserved.
     speed: AtomicI64,
     counts: Mutex<Counts>,
     /// Signalled when it is to end, and never drained.
     end: EventFd,
-    gone: Arc<Gone>,
+    removal: Arc<RemovalNotice>,
 }
 
-/// Tells that sessions have gone.
+/// Wakes those that wait for the end of a session.
 #[derive(Default)]
-struct Gone {
+struct RemovalNotice {
     lock: Mutex<()>,
-    told: Condvar,
+    removed: Condvar,
 }
 
-impl Gone {
+impl RemovalNotice {
     fn locked(&self) -> MutexGuard<'_, ()> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,31 +115,31 @@ impl Gone {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        drop(self.gone.locked());
-        self.gone.told.notify_all();
+        drop(self.removal.locked());
+        self.removal.removed.notify_all();
     }
 }
 
 impl Session {
-    /// Its number, which no other session of this server has.
+    /// Its number, which is unique in this server.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What it is about.
+    /// Its peer, and what it records or plays.
     #[must_use]
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// What changes its reservation.
+    /// Changes its reservation.
     #[must_use]
     pub fn changer(&self) -> &Changer {
         &self.changer
     }
 
-    /// What was asked for at first, or by somebody since: for a player what playing the recording as it was takes.
+    /// The rate that was asked for at first, or last from outside; of a player the rate at the original speed.
     #[must_use]
     pub fn promised(&self) -> BytesPerSecond {
         BytesPerSecond(self.promised.load(Ordering::Relaxed))
@@ -149,39 +149,39 @@ impl Session {
         self.promised.store(rate.0, Ordering::Relaxed);
     }
 
-    /// It is sent so fast now, of how fast it is shown, and has as much more reserved.
+    /// It is sent at this speed, and its reservation is that many times the promised one.
     pub(crate) fn plays_at(&self, speed: Scale) {
         self.speed.store(speed.0, Ordering::Relaxed);
     }
 
-    /// What happened to its blocks.
+    /// The state of its stream.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
         self.changer.status()
     }
 
-    /// Readable when somebody has ended it.
+    /// Readable when it was ended from outside.
     pub(crate) fn ends(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
 
-    /// What it has counted.
+    /// Its counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.locked().clone()
     }
 
-    /// Counts.
+    /// Changes its counts.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.locked());
     }
 
     fn locked(&self) -> MutexGuard<'_, Counts> {
-        // Numbers are numbers after any panic.
+        // The counts are valid after a panic as well.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it reserve what somebody wishes, all of it or nothing; waits until it has. Not for the session's own thread.
+    /// Changes its reservation, all of it or nothing, and waits for that. Must not be called by the session's own thread.
     ///
     /// # Errors
     /// As [`Changer::change`].
@@ -191,12 +191,12 @@ impl Session {
         Ok(())
     }
 
-    /// The same beside what the session does; [`granted`](Self::granted) has to follow.
+    /// Begins a change of its reservation; [`granted`](Self::granted) has to be called when it is done.
     pub(crate) fn begin(&self, wish: Wish) -> io::Result<Change> {
         self.changer.clone().begin(in_time(wish))
     }
 
-    /// It has what somebody wished.
+    /// A change of its reservation is done.
     pub(crate) fn granted(&self, wish: Wish, Granted { late }: Granted) {
         if !late.is_zero() {
             let session = self.number;
@@ -216,7 +216,7 @@ impl Session {
     }
 }
 
-/// What is played is to come in time also while that is granted.
+/// A wish whose change waits until enough has been read ahead: packets are sent in time meanwhile.
 fn in_time(wish: Wish) -> Wish {
     Wish {
         within: Some(AHEAD_WITHIN),
@@ -229,19 +229,19 @@ fn in_time(wish: Wish) -> Wish {
 pub struct SessionRegistry {
     last: AtomicU64,
     members: Mutex<BTreeMap<u64, Weak<Session>>>,
-    gone: Arc<Gone>,
+    removal: Arc<RemovalNotice>,
 }
 
 impl SessionRegistry {
     fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Session>>> {
-        // A list, changed in one step.
+        // The map is valid after a panic: each change of it is one step.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session has reserved a stream; it is listed for as long as this is kept.
+    /// Lists a session that has reserved a stream, until the result is dropped.
     ///
     /// # Errors
-    /// When the host has no descriptors left.
+    /// When the host has no descriptor left.
     pub fn join(&self, about: About, stream: &Stream) -> io::Result<Arc<Session>> {
         let member = Arc::new(Session {
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -251,7 +251,7 @@ impl SessionRegistry {
             speed: AtomicI64::new(Scale::ONE.0),
             counts: Mutex::default(),
             end: EventFd::new()?,
-            gone: Arc::clone(&self.gone),
+            removal: Arc::clone(&self.removal),
         });
         let mut members = self.locked();
         members.retain(|_, of| of.strong_count() > 0);
@@ -259,19 +259,19 @@ impl SessionRegistry {
         Ok(member)
     }
 
-    /// Ends a session, and waits until it has given back what it reserved: what it has recorded is durable then.
+    /// Ends a session, and waits until it has given back its reservation. Everything it has recorded is durable then.
     pub fn end(&self, member: Arc<Session>) {
         member.end.signal();
-        let left = Arc::downgrade(&member);
+        let session = Arc::downgrade(&member);
         drop(member);
-        let mut lock = self.gone.locked();
-        while left.strong_count() > 0 {
-            let told = self.gone.told.wait(lock);
-            lock = told.unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.removal.locked();
+        while session.strong_count() > 0 {
+            let removed = self.removal.removed.wait(lock);
+            lock = removed.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// All sessions, in the order in which they came.
+    /// All sessions, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.locked().values().filter_map(Weak::upgrade).collect()

@@ -1,11 +1,11 @@
-//! Who speaks on a connection (RFC 2617, which knows RFC 2069 as well; RFC 7616 with MD5).
+//! Digest authentication of a connection (RFC 2617, with RFC 2069 as a subset; RFC 7616 with MD5).
 //!
-//! A nonce is the connection's own: what was said to another one, or has been overheard there, is of no use here. With
-//! `qop=auth` no request can be repeated either, as each has a number. Clients that know only RFC 2069 have no
-//! numbers; who would repeat what they say has to break into their TCP connection.
+//! Each connection has its own nonce: credentials that were overheard on another connection are useless. With `qop=auth` no
+//! request can be repeated either, as each has a number. Clients that know only RFC 2069 send no numbers; to repeat their
+//! requests an attacker has to break into their TCP connection.
 //!
-//! A right answer to a nonce that is old, or of another connection, is answered with a new one and `stale=true`: the
-//! client answers that without asking its user again.
+//! A right response to a nonce that is old, or of another connection, is refused with a new nonce and `stale=true`: the
+//! client repeats the request without asking its user again.
 
 use http_auth::parse_challenges;
 use md5::{Digest, Md5};
@@ -16,13 +16,13 @@ use subtle::ConstantTimeEq;
 use super::Access;
 use super::users::{REALM, Secret};
 
-/// How long a nonce may be used.
+/// A nonce is valid for this long.
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
 
-/// As many wrong answers, and a connection ends.
+/// A connection is closed after this many refused requests.
 pub(super) const REFUSALS_MAX: u32 = 5;
 
-/// What a client says of itself.
+/// The credentials of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Credentials {
     user: String,
@@ -30,37 +30,36 @@ pub(crate) struct Credentials {
     nonce: String,
     uri: String,
     response: String,
-    /// With `qop=auth`: the number of the request, and how both are written.
+    /// With `qop=auth`: the number of the request, its text (`nc`), and the nonce of the client (`cnonce`).
     counted: Option<(u32, String, String)>,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
-    /// It does not say who asks.
+pub(crate) enum AuthError {
+    /// It has no credentials.
     Nobody,
-    /// It cannot be understood.
+    /// Its credentials cannot be parsed.
     Syntax(&'static str),
     /// The password is wrong, or there is no such user.
     Wrong(String),
-    /// The nonce is old, or another connection's; the password is right.
+    /// The password is right; the nonce is old, or of another connection.
     Stale,
-    /// Somebody else has logged in on this connection.
+    /// This other user has logged in on the connection.
     Other(String),
 }
 
-/// The value of `Authorization`.
+/// Parses the value of `Authorization`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason, for the client.
 pub(crate) fn parse(header: &str) -> Result<Credentials, &'static str> {
-    let said =
-        parse_challenges(header).map_err(|_| "it is no list of a scheme and its parameters")?;
+    let said = parse_challenges(header).map_err(|_| "not a scheme with parameters")?;
     let [said] = said.as_slice() else {
-        return Err("it is of more schemes than one");
+        return Err("more than one scheme");
     };
     if !said.scheme.eq_ignore_ascii_case("Digest") {
-        return Err("its scheme is not Digest");
+        return Err("the scheme is not Digest");
     }
     let optional = |name: &str| {
         let mut of_name = said
@@ -69,29 +68,29 @@ pub(crate) fn parse(header: &str) -> Result<Credentials, &'static str> {
             .filter(|(key, _)| key.eq_ignore_ascii_case(name));
         match (of_name.next(), of_name.next()) {
             (found, None) => Ok(found.map(|(_, value)| value.to_unescaped())),
-            _ => Err("it says something twice"),
+            _ => Err("a parameter appears twice"),
         }
     };
     let required =
-        |name| optional(name)?.ok_or("it lacks one of username, realm, nonce, uri and response");
+        |name| optional(name)?.ok_or("one of username, realm, nonce, uri and response is missing");
     if optional("algorithm")?.is_some_and(|name| !name.eq_ignore_ascii_case("MD5")) {
-        return Err("its algorithm is not MD5");
+        return Err("the algorithm is not MD5");
     }
     let counted = match optional("qop")? {
         None => None,
         Some(qop) if qop.eq_ignore_ascii_case("auth") => {
             let (Some(count), Some(client)) = (optional("nc")?, optional("cnonce")?) else {
-                return Err("it has qop, and lacks nc or cnonce");
+                return Err("nc or cnonce is missing beside qop");
             };
             let is_count = count.len() == 8 && count.bytes().all(|digit| digit.is_ascii_hexdigit());
             let number = u32::from_str_radix(&count, 16).ok().filter(|_| is_count);
             Some((
-                number.ok_or("its nc is not eight digits from 0 to f")?,
+                number.ok_or("nc is not eight hexadecimal digits")?,
                 count,
                 client,
             ))
         }
-        Some(_) => return Err("its qop is not auth"),
+        Some(_) => return Err("qop is not auth"),
     };
     Ok(Credentials {
         user: required("username")?,
@@ -103,7 +102,7 @@ pub(crate) fn parse(header: &str) -> Result<Credentials, &'static str> {
     })
 }
 
-/// MD5 of parts with colons between them, as text.
+/// MD5 of parts with colons between them, in hexadecimal.
 fn hash(parts: &[&[u8]]) -> Secret {
     let mut hash = Md5::new();
     for (number, part) in parts.iter().enumerate() {
@@ -122,7 +121,7 @@ fn hash(parts: &[&[u8]]) -> Secret {
 }
 
 impl Credentials {
-    /// Whether who says it knows the password.
+    /// True if they prove that the client knows the password.
     fn is_right(&self, method: &str, secret: &Secret) -> bool {
         let what = hash(&[method.as_bytes(), self.uri.as_bytes()]);
         let nonce = self.nonce.as_bytes();
@@ -143,36 +142,37 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Who says it.
+    /// The user's name.
     pub(super) fn user(&self) -> &str {
         &self.user
     }
 
-    /// The nonce that it is made with.
+    /// The nonce that they were made with.
     pub(super) fn nonce(&self) -> &str {
         &self.nonce
     }
 
-    /// What is known of the password of who says it, if that is the right one; `known` is what was known of it before.
+    /// Verifies them for a request; returns the user's secret. `known` is the secret if it has been looked up before, and
+    /// `is_it` tells if a URI is that of the request.
     ///
     /// # Errors
-    /// When it is not, or it was said of something else than what is asked for.
+    /// When the password is wrong, or they were made for another request.
     pub(super) fn proven(
         &self,
         access: &Access,
         known: Option<Secret>,
         method: &str,
         is_it: impl Fn(&str) -> bool,
-    ) -> Result<Secret, Refused> {
+    ) -> Result<Secret, AuthError> {
         let known = known.or_else(|| access.secret(&self.user));
-        // Who is not known is told so no sooner than who has another password.
+        // An unknown user takes as long as a wrong password.
         let is_right = self.is_right(method, &known.unwrap_or_default());
         let secret = known.filter(|_| is_right && self.realm == REALM);
-        let secret = secret.ok_or_else(|| Refused::Wrong(self.user.clone()))?;
-        // A request that was overheard is of no use for another one.
+        let secret = secret.ok_or_else(|| AuthError::Wrong(self.user.clone()))?;
+        // Overheard credentials must not be usable for another request.
         match is_it(&self.uri) {
             true => Ok(secret),
-            false => Err(Refused::Syntax("its uri is not the request's")),
+            false => Err(AuthError::Syntax("uri is not that of the request")),
         }
     }
 }
@@ -189,7 +189,7 @@ struct LoggedIn {
     secret: Secret,
 }
 
-/// What a connection has said of itself.
+/// The authentication state of a connection.
 #[derive(Default)]
 pub(crate) struct Guard {
     nonce: Option<Nonce>,
@@ -198,20 +198,20 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Who has logged in.
+    /// The user that has logged in.
     pub(crate) fn user(&self) -> Option<&str> {
         self.logged_in.as_ref().map(|of| of.user.as_str())
     }
 
-    /// Whether the connection has failed too often.
+    /// True if too many requests of the connection were refused.
     pub(crate) fn is_shut(&self) -> bool {
         self.failures >= REFUSALS_MAX
     }
 
-    /// Whether a request is taken.
+    /// Authenticates a request.
     ///
     /// # Errors
-    /// When it is not by somebody who is known.
+    /// When it is refused.
     pub(crate) fn check(
         &mut self,
         access: &Access,
@@ -219,14 +219,14 @@ impl Guard {
         method: &str,
         uri: Option<&Url>,
         now: Time,
-    ) -> Result<(), Refused> {
-        let said = parse(authorization.ok_or(Refused::Nobody)?);
+    ) -> Result<(), AuthError> {
+        let said = parse(authorization.ok_or(AuthError::Nobody)?);
         let checked = said
-            .map_err(Refused::Syntax)
+            .map_err(AuthError::Syntax)
             .and_then(|said| self.check_said(access, &said, method, uri, now));
         if matches!(
             checked,
-            Err(Refused::Syntax(_) | Refused::Wrong(_) | Refused::Other(_))
+            Err(AuthError::Syntax(_) | AuthError::Wrong(_) | AuthError::Other(_))
         ) {
             self.failures += 1;
         }
@@ -240,9 +240,9 @@ impl Guard {
         method: &str,
         uri: Option<&Url>,
         now: Time,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AuthError> {
         if let Some(user) = self.user().filter(|user| *user != said.user) {
-            return Err(Refused::Other(user.to_owned()));
+            return Err(AuthError::Other(user.to_owned()));
         }
         let known = self.logged_in.as_ref().map(|of| of.secret);
         let is_it = |said: &str| uri.is_some_and(|uri| is_of(said, uri));
@@ -251,10 +251,10 @@ impl Guard {
             let is_new = now.saturating_since(nonce.made) < NONCE_WITHIN;
             is_new && nonce.text == said.nonce
         });
-        let nonce = nonce.ok_or(Refused::Stale)?;
+        let nonce = nonce.ok_or(AuthError::Stale)?;
         if let Some((count, ..)) = said.counted {
             if count <= nonce.count {
-                return Err(Refused::Stale);
+                return Err(AuthError::Stale);
             }
             nonce.count = count;
         }
@@ -265,12 +265,12 @@ impl Guard {
         Ok(())
     }
 
-    /// What `WWW-Authenticate` says to who was refused. A new nonce is made where there is none that can be used.
+    /// The value of `WWW-Authenticate` after a refusal. Makes a new nonce if there is no valid one.
     ///
     /// # Errors
     /// When the kernel has no random numbers.
-    pub(crate) fn challenge(&mut self, refused: &Refused, now: Time) -> std::io::Result<String> {
-        let is_stale = *refused == Refused::Stale;
+    pub(crate) fn challenge(&mut self, refused: &AuthError, now: Time) -> std::io::Result<String> {
+        let is_stale = *refused == AuthError::Stale;
         let is_old = |nonce: &Nonce| now.saturating_since(nonce.made) >= NONCE_WITHIN;
         if is_stale || self.nonce.as_ref().is_none_or(is_old) {
             self.nonce = Some(Nonce {
@@ -280,7 +280,7 @@ impl Guard {
             });
         }
         let nonce = self.nonce.as_ref().map_or("", |nonce| &nonce.text);
-        // Clients of live555 see it there only.
+        // live555 finds `stale` at this place only.
         let stale = if is_stale { ", stale=true" } else { "" };
         Ok(format!(
             "Digest realm=\"{REALM}\", nonce=\"{nonce}\"{stale}, algorithm=MD5, qop=\"auth\""
@@ -288,8 +288,8 @@ impl Guard {
     }
 }
 
-/// Whether a request is one of those that a client means who says this URI: the request's own, or that of what it is a part
-/// of, which clients of live555 say with all of them; a path alone is one of this server's.
+/// True if credentials for the URI `said` are valid for a request for `uri`: the same URI, or one above it, which live555 clients
+/// write with all requests of a presentation. A path alone is one of this server.
 fn is_of(said: &str, uri: &Url) -> bool {
     let said = match said.starts_with('/') {
         true => uri.join(said),
@@ -307,7 +307,7 @@ fn is_of(said: &str, uri: &Url) -> bool {
     is_there && said.query().is_none() && is_below
 }
 
-/// 128 random bits, as text.
+/// 128 random bits, in hexadecimal.
 fn random() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,6 +1,6 @@
-//! Guessing costs time: who has failed waits for being told that it has failed again.
+//! Penalties against guessing of passwords: after a failed login, replies to further failures from that address are delayed.
 //!
-//! Nobody waits whose password is right, so an address that many share is not locked out by one of them.
+//! A right password is never delayed, so one client cannot lock out others that share its address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,39 +10,42 @@ use sched::units::{Nanos, Time};
 
 use peers::connection_limits::network;
 
-/// What the first failure costs; each one after it costs twice as much as the one before.
+/// The delay of the first failure; each further one is delayed twice as long as the one before.
 const WAIT_MIN: Nanos = Nanos::from_millis(100);
 
-/// The most that one costs.
+/// The longest delay.
 const WAIT_MAX: Nanos = Nanos::from_secs(2);
 
-/// Failures are forgotten after that long without another.
+/// An address is forgotten this long after its last failure.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(600);
 
-/// Addresses that are remembered; while they are all taken, others wait the longest time.
+/// Addresses that are remembered. While there are so many, failures from others are delayed for the longest time.
 const ADDRESSES_MAX: usize = 4_096;
 
 /// Failed logins, by address.
 #[derive(Default)]
 pub(super) struct Penalties {
-    /// What the last one cost, and when that was.
-    by: Mutex<HashMap<IpAddr, (Nanos, Time)>>,
+    /// The delay of the last failure, and its time.
+    by_address: Mutex<HashMap<IpAddr, (Nanos, Time)>>,
 }
 
 impl Penalties {
-    /// Counts one more; how long it takes to be told.
+    /// Counts a failed login; returns how long the reply is to be delayed.
     pub(super) fn failed(&self, peer: IpAddr, now: Time) -> Nanos {
-        // Numbers are numbers after any panic.
-        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |at: Time| now.saturating_since(at) < FORGOTTEN_AFTER;
+        // The map is valid after a panic as well.
+        let mut by = self
+            .by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: Time| now.saturating_since(at) < FORGOTTEN_AFTER;
         let peer = network(peer);
         if by.len() >= ADDRESSES_MAX && !by.contains_key(&peer) {
-            by.retain(|_, (_, at)| is_known(*at));
+            by.retain(|_, (_, at)| is_recent(*at));
             if by.len() >= ADDRESSES_MAX {
                 return WAIT_MAX;
             }
         }
-        let before = by.get(&peer).filter(|(_, at)| is_known(*at));
+        let before = by.get(&peer).filter(|(_, at)| is_recent(*at));
         let wait = before.map_or(WAIT_MIN, |(wait, _)| (*wait * 2).min(WAIT_MAX));
         by.insert(peer, (wait, now));
         wait
@@ -54,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_costs_more_until_none_has_been_for_long() {
+    fn delay_doubles_with_each_failure_until_the_address_is_forgotten() {
         let penalties = Penalties::default();
         let failed = |peer: &str, seconds: u64| {
             penalties
@@ -64,7 +67,11 @@ mod tests {
         };
         let costs: Vec<u64> = (0..7).map(|at| failed("192.0.2.1", at)).collect();
         assert_eq!(costs, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
-        assert_eq!(failed("192.0.2.2", 6), 100, "others do not pay for it");
+        assert_eq!(
+            failed("192.0.2.2", 6),
+            100,
+            "other addresses are not delayed"
+        );
         assert_eq!(failed("::ffff:192.0.2.2", 7), 200);
         assert_eq!(
             [failed("2001:db8::1", 8), failed("2001:db8::ffff:2", 9)],
@@ -75,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_addresses_takes_a_bounded_memory() {
+    fn memory_for_addresses_is_bounded() {
         let penalties = Penalties::default();
         let failed = |number: usize, at| {
             let peer = std::net::Ipv4Addr::from_bits(number as u32);

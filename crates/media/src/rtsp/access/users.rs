@@ -1,11 +1,11 @@
-//! The file of users: a line for each, as `htdigest` writes it.
+//! The users file: a line for each user, as `htdigest` writes it.
 //!
 //! ```text
-//! anna:clockwise:5c0f...   <- MD5 of anna:clockwise:PASSWORD, which is what Digest computes with
+//! anna:clockwise:5c0f...   <- MD5 of anna:clockwise:PASSWORD, from which Digest computes
 //! ```
 //!
-//! Who can read such a line can log in with it, so only the file's owner may. It is read again when it has changed and
-//! somebody logs in.
+//! Such a line is as good as the password, so only the file's owner may read the file. It is read again at a login after it
+//! has changed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,57 +14,57 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The realm of all passwords: what `htdigest` is to be told, and what those are shown who are asked.
+/// The realm of all passwords: an argument of `htdigest`, and in each challenge.
 pub const REALM: &str = "clockwise";
 
-/// The longest file of users.
+/// The longest users file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a server knows of a password: MD5 of `USER:REALM:PASSWORD`, as text.
+/// The stored hash of a password: MD5 of `USER:REALM:PASSWORD`, in hexadecimal.
 pub(super) type Secret = [u8; 32];
 
-/// Why there are no users.
+/// Why the users cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// The file.
-    #[error("the users of RTSP cannot be read from {0}: {1}")]
+    /// The file cannot be read.
+    #[error("users file {0} cannot be read: {1}")]
     File(PathBuf, io::Error),
-    /// Others may see it.
+    /// Users other than its owner have access to it.
     #[error(
-        "{0} may be read or written by others than its owner (its mode is {1:04o}), and whoever reads it can log in"
+        "users file {0} is accessible to others than its owner (mode {1:04o}): its contents are as good as passwords; set mode 0600"
     )]
     Open(PathBuf, u32),
-    /// The host.
-    #[error("the host has no random numbers to ask users with")]
+    /// The host has no random numbers.
+    #[error("the host has no random numbers for challenges")]
     Random,
-    /// A line of it.
-    #[error("{0}, line {1}: {2}")]
+    /// A line is invalid.
+    #[error("users file {0}, line {1}: {2}")]
     Line(PathBuf, usize, LineError),
-    /// It is no text.
-    #[error("{0} is no text")]
+    /// It is no UTF-8.
+    #[error("users file {0} is no text")]
     Text(PathBuf),
     /// It is too long.
-    #[error("{0} is longer than {FILE_BYTES_MAX} bytes")]
+    #[error("users file {0} is longer than {FILE_BYTES_MAX} bytes")]
     Long(PathBuf),
 }
 
-/// What is wrong with a line; it is not repeated, as it is as good as a password.
+/// Why a line is invalid. The message does not contain the line, which is as good as a password.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LineError {
-    /// It has other parts.
-    #[error("it is not USER:{REALM}:HASH, as htdigest writes it")]
+    /// It does not have three parts.
+    #[error("not of the form USER:{REALM}:HASH, as htdigest writes it")]
     Form,
-    /// The name cannot come.
-    #[error("a user's name has to be of ASCII characters that can be seen, and blanks")]
+    /// The name cannot be sent by a client.
+    #[error("a user name may contain printable ASCII characters and blanks only")]
     Name,
-    /// Another realm.
-    #[error("its realm is not {REALM:?}, which its password was mixed with")]
+    /// It has another realm.
+    #[error("its realm is not {REALM:?}: write it with `htdigest FILE {REALM} USER`")]
     Realm,
-    /// The hash.
-    #[error("its last part is no MD5 sum, which has 32 digits from 0 to f")]
+    /// The last part is no hash.
+    #[error("its last part is no MD5 sum of 32 hexadecimal digits")]
     Hash,
-    /// Somebody is there twice.
-    #[error("that user has a line already")]
+    /// The user has two lines.
+    #[error("the user has a line already")]
     Twice,
 }
 
@@ -93,7 +93,10 @@ fn line(text: &str) -> Result<(String, Secret), LineError> {
     ))
 }
 
-/// The users in a text; or the line that is none, and why.
+/// Parses a users file.
+///
+/// # Errors
+/// The number of the first invalid line, from 1, and the reason.
 pub(crate) fn parse(text: &str) -> Result<ByName, (usize, LineError)> {
     let mut users = ByName::new();
     for (number, text) in text.lines().enumerate() {
@@ -110,7 +113,7 @@ pub(crate) fn parse(text: &str) -> Result<ByName, (usize, LineError)> {
     Ok(users)
 }
 
-/// What tells a file that was changed from one that was not.
+/// Device, inode, length, change time (s, ns) and mode of a file: another stamp means that the file has changed.
 type Stamp = (u64, u64, u64, i64, i64, u32);
 
 fn stamp(of: &std::fs::Metadata) -> Stamp {
@@ -127,7 +130,7 @@ fn stamp(of: &std::fs::Metadata) -> Stamp {
 
 fn read(path: &Path) -> Result<(ByName, Stamp), UsersError> {
     let failed = |error| UsersError::File(path.to_owned(), error);
-    // A pipe of that name would be waited for, and is not what is meant.
+    // Opening a pipe would block.
     let is_file = std::fs::metadata(path).map_err(failed)?.is_file();
     if !is_file {
         return Err(failed(io::Error::other("it is no file")));
@@ -151,54 +154,56 @@ fn read(path: &Path) -> Result<(ByName, Stamp), UsersError> {
     Ok((users, stamp(&metadata)))
 }
 
-struct Known {
+struct LoadedUsers {
     users: ByName,
-    /// Of the file that was read last, whether it made sense or not.
+    /// That of the file that was read last, valid or not.
     stamp: Option<Stamp>,
 }
 
 /// The users of a file.
 pub(super) struct Users {
     path: PathBuf,
-    known: Mutex<Known>,
+    loaded: Mutex<LoadedUsers>,
 }
 
 impl Users {
+    /// Reads a users file.
+    ///
     /// # Errors
-    /// When the file cannot be read, could be by others, or makes no sense.
+    /// When it cannot be read, is invalid, or is accessible to others than its owner.
     pub(super) fn open(path: &Path) -> Result<Self, UsersError> {
         let (users, stamp) = read(path)?;
         Ok(Self {
             path: path.to_owned(),
-            known: Mutex::new(Known {
+            loaded: Mutex::new(LoadedUsers {
                 users,
                 stamp: Some(stamp),
             }),
         })
     }
 
-    /// What is known of a user's password. A file that makes no sense any more is told of once, and those stay known
-    /// who were.
+    /// The secret of a user. Reads the file again if it has changed; if that is invalid, logs that once and keeps the previous
+    /// users.
     pub(super) fn secret(&self, user: &str) -> Option<Secret> {
-        // What is in it was read as a whole.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // It is valid after a panic: it is replaced as a whole.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let now = std::fs::metadata(&self.path).ok().map(|of| stamp(&of));
-        if now != known.stamp {
-            known.stamp = now;
+        if now != loaded.stamp {
+            loaded.stamp = now;
             match read(&self.path) {
                 Ok((users, stamp)) => {
-                    tracing::info!(users = users.len(), "the users of RTSP have changed");
-                    *known = Known {
+                    tracing::info!(users = users.len(), "users file read again");
+                    *loaded = LoadedUsers {
                         users,
                         stamp: Some(stamp),
                     };
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the users of RTSP stay who they were: their file cannot be used");
+                    tracing::error!(%error, "users file invalid; keeping the previous one");
                 }
             }
         }
-        known.users.get(user).copied()
+        loaded.users.get(user).copied()
     }
 }
 
@@ -211,7 +216,7 @@ pub(super) mod tests {
     const HASH: &str = "5C0f0000000000000000000000000001";
 
     pub(crate) fn write(path: &Path, text: &str, mode: u32) {
-        // Another file, as editors and htdigest may do it.
+        // A new file is renamed over the old one, as editors and htdigest do it.
         let beside = path.with_extension("new");
         std::fs::write(&beside, text).unwrap();
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -219,7 +224,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_htdigest() {
+    fn lines_of_htdigest_are_parsed_and_others_refused() {
         let text = format!("# who\n\nanna:clockwise:{HASH}\r\nb \"c:clockwise:{HASH}\n");
         let users = parse(&text).unwrap();
         assert_eq!(users.keys().collect::<Vec<_>>(), ["anna", "b \"c"]);
@@ -243,7 +248,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_the_owner_may_read_it_and_changes_are_seen() {
+    fn users_file_of_the_owner_alone_is_read_again_when_it_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         assert!(matches!(Users::open(&path), Err(UsersError::File(..))));

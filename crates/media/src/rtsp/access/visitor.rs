@@ -1,8 +1,8 @@
-//! Who reads recordings over HTTP: the same users, with the same passwords and rights.
+//! Authentication of clients that read recordings over HTTP: the same users, passwords and rights as over RTSP.
 //!
-//! Clients of HTTP answer on another connection than that on which they were asked, so a nonce is not of a connection: it
-//! is a time, and a proof that the server made it for that address. A request that was overheard can be made again for as
-//! long as it is new; all that whoever does so gets is what went over the wire before, as nothing can be changed here.
+//! HTTP clients may answer a challenge on another connection, so a nonce does not belong to a connection: it is a time, and a
+//! proof (HMAC) that the server made it for the client's address. An overheard request can be repeated while its nonce is
+//! valid. That yields only what has gone over the wire before, as requests change nothing here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use ring::rand::SystemRandom;
 use sched::units::{Nanos, Time};
 
 use super::guard::{REFUSALS_MAX, parse};
-use super::{Access, REALM, Refused, Right};
+use super::{Access, AuthError, REALM, Right};
 
-/// A nonce is good for so long.
+/// A nonce is valid for this long.
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
 
-/// Makes nonces, and knows them again.
+/// Makes nonces and verifies them.
 #[derive(Debug)]
 pub(super) struct Nonces(hmac::Key);
 
 impl Nonces {
-    /// With a key that nobody knows.
+    /// With a random key.
     pub(super) fn new() -> Result<Self, ring::error::Unspecified> {
         hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map(Self)
     }
 
-    /// What is proven: when, and for whom.
-    fn said(made: u64, peer: IpAddr) -> Vec<u8> {
+    /// The text that is signed.
+    fn signed_text(made: u64, peer: IpAddr) -> Vec<u8> {
         format!("{made:016x} {peer}").into_bytes()
     }
 
     fn make(&self, now: Time, peer: IpAddr) -> String {
         let made = now.0;
-        let proof = hmac::sign(&self.0, &Self::said(made, peer));
+        let proof = hmac::sign(&self.0, &Self::signed_text(made, peer));
         let proof: String = proof
             .as_ref()
             .iter()
@@ -43,8 +43,8 @@ impl Nonces {
         format!("{made:016x}{proof}")
     }
 
-    /// Whether it was made for him, not too long ago.
-    fn is_good(&self, nonce: &str, now: Time, peer: IpAddr) -> bool {
+    /// True if a nonce was made for this address and is not too old.
+    fn is_valid(&self, nonce: &str, now: Time, peer: IpAddr) -> bool {
         let Some((made, proof)) = nonce.split_at_checked(16) else {
             return false;
         };
@@ -57,30 +57,30 @@ impl Nonces {
             .chunks(2)
             .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8))
             .collect();
-        let is_ours = hmac::verify(&self.0, &Self::said(made, peer), &proof).is_ok();
+        let is_ours = hmac::verify(&self.0, &Self::signed_text(made, peer), &proof).is_ok();
         is_ours && now.0.saturating_sub(made) < NONCE_WITHIN.get()
     }
 }
 
-/// Why somebody is not let in.
+/// Why a request is refused.
 #[derive(Debug)]
 pub enum Turned {
-    /// He has not said who he is, or that is not right.
+    /// It has no valid credentials.
     Unknown {
-        /// What he is to answer (`WWW-Authenticate`).
+        /// The value of `WWW-Authenticate`.
         challenge: String,
-        /// Why.
+        /// The reason, for the client.
         why: &'static str,
-        /// How long he has to wait for being told so.
+        /// The delay of the reply.
         wait: Nanos,
     },
-    /// He may not see that.
+    /// The user has no right to play the volume; the reason, for the client.
     Forbidden(String),
-    /// He has guessed too often: his connection ends.
+    /// Too many requests of this connection were refused: it is to be closed.
     Guessing,
 }
 
-/// A connection, and who its last request was by.
+/// A connection, and the user of its last request.
 pub struct Visitor {
     access: Arc<Access>,
     user: Option<String>,
@@ -89,7 +89,7 @@ pub struct Visitor {
 }
 
 impl Visitor {
-    /// One that has said nothing yet.
+    /// A new connection.
     #[must_use]
     pub fn new(access: Arc<Access>, peer: SocketAddr) -> Self {
         Self {
@@ -100,17 +100,17 @@ impl Visitor {
         }
     }
 
-    /// Whether he may see this volume, when he has said who he is.
+    /// True if the user of the last request may play from this volume.
     #[must_use]
     pub fn may_see(&self, volume: &str) -> bool {
         let user = self.user.as_ref();
         user.is_some_and(|user| self.access.allows(user, Right::Play, volume))
     }
 
-    /// Lets a request in, which is for what is at `target`, of a volume if it is of one.
+    /// Authenticates a request for `target`, and checks the user's right to `volume` if there is one.
     ///
     /// # Errors
-    /// When it is not by somebody who may.
+    /// When it has no valid credentials, or the user has no right.
     pub fn admit(
         &mut self,
         method: &str,
@@ -127,7 +127,7 @@ impl Visitor {
         match volume.filter(|volume| !self.may_see(volume)) {
             Some(volume) => {
                 let user = self.user.as_deref().unwrap_or_default();
-                tracing::info!(peer = %self.peer, user, volume, "somebody may not play that");
+                tracing::info!(peer = %self.peer, user, volume, "a user may not play a volume");
                 Err(Turned::Forbidden(format!(
                     "user {user:?} may not play volume {volume:?}"
                 )))
@@ -136,32 +136,32 @@ impl Visitor {
         }
     }
 
-    /// Who asks.
+    /// The user of a request.
     fn checked(
         &self,
         method: &str,
         target: &str,
         authorization: Option<&str>,
         now: Time,
-    ) -> Result<String, Refused> {
-        let said = parse(authorization.ok_or(Refused::Nobody)?).map_err(Refused::Syntax)?;
-        // Some clients say all of it.
+    ) -> Result<String, AuthError> {
+        let said = parse(authorization.ok_or(AuthError::Nobody)?).map_err(AuthError::Syntax)?;
+        // Some clients write the whole URI instead of the path.
         let is_it = |said: &str| {
             let behind = said.split_once("://").map_or("", |(_, rest)| rest);
             said == target || behind.find('/').is_some_and(|at| &behind[at..] == target)
         };
         said.proven(&self.access, None, method, is_it)?;
         let nonces = &self.access.nonces;
-        match nonces.is_good(said.nonce(), now, self.peer.ip()) {
+        match nonces.is_valid(said.nonce(), now, self.peer.ip()) {
             true => Ok(said.user().to_owned()),
-            false => Err(Refused::Stale),
+            false => Err(AuthError::Stale),
         }
     }
 
-    fn refused(&mut self, refused: &Refused, now: Time) -> Turned {
-        let why = refused.told(self.peer);
+    fn refused(&mut self, refused: &AuthError, now: Time) -> Turned {
+        let why = refused.log(self.peer);
         let mut wait = Nanos::ZERO;
-        if !matches!(refused, Refused::Nobody | Refused::Stale) {
+        if !matches!(refused, AuthError::Nobody | AuthError::Stale) {
             self.failures += 1;
             wait = self.access.failed(self.peer.ip(), now);
         }
@@ -169,7 +169,7 @@ impl Visitor {
             return Turned::Guessing;
         }
         let nonce = self.access.nonces.make(now, self.peer.ip());
-        let stale = if *refused == Refused::Stale {
+        let stale = if *refused == AuthError::Stale {
             ", stale=true"
         } else {
             ""
@@ -197,21 +197,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nonce_is_good_for_whom_it_was_made_and_for_a_while() {
+    fn nonce_is_valid_for_its_address_and_for_five_minutes() {
         let (nonces, others) = (Nonces::new().unwrap(), Nonces::new().unwrap());
         let (peer, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let made = Time(7_000_000_000);
         let nonce = nonces.make(made, peer);
         let later = made.saturating_add(Nanos::from_secs(299));
-        assert!(nonces.is_good(&nonce, made, peer) && nonces.is_good(&nonce, later, peer));
-        assert!(!nonces.is_good(&nonce, later.saturating_add(Nanos::from_secs(1)), peer));
-        assert!(!nonces.is_good(&nonce, made, other) && !others.is_good(&nonce, made, peer));
-        // Changed anywhere it is another one; so is what is none.
+        assert!(nonces.is_valid(&nonce, made, peer) && nonces.is_valid(&nonce, later, peer));
+        assert!(!nonces.is_valid(&nonce, later.saturating_add(Nanos::from_secs(1)), peer));
+        assert!(!nonces.is_valid(&nonce, made, other) && !others.is_valid(&nonce, made, peer));
+        // A nonce with any character changed is invalid.
         for at in 0..nonce.len() {
             let mut bytes = nonce.clone().into_bytes();
             bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
             let changed = String::from_utf8(bytes).unwrap();
-            assert!(!nonces.is_good(&changed, made, peer), "{at}");
+            assert!(!nonces.is_valid(&changed, made, peer), "{at}");
         }
         for none in [
             "",
@@ -220,7 +220,7 @@ mod tests {
             &nonce[..20],
             "\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}",
         ] {
-            assert!(!nonces.is_good(none, made, peer), "{none}");
+            assert!(!nonces.is_valid(none, made, peer), "{none}");
         }
     }
 }

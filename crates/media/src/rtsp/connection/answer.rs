@@ -1,4 +1,4 @@
-//! What requests are answered.
+//! Replies to requests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,32 +7,32 @@ use engine::stream::Refusal;
 use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
-use super::Asked;
+use super::ClientRequest;
 use peers::log_throttle::Sparing;
 
-/// What can be asked for.
+/// The supported methods.
 const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
-/// So many characters of what somebody else wrote are in a line of the log.
+/// Characters of a peer's text in a line of the log.
 const LOGGED_MAX: usize = 200;
 
-/// Requests that are refused, which anybody may send.
+/// Refused requests, which any client can send.
 static REFUSED: Sparing = Sparing::few();
 
-/// What the disks do not carry, which anybody may ask for.
+/// Refused reservations, which any client can cause.
 pub(super) static UNCARRIED: Sparing = Sparing::few();
 
-/// An answer on its way.
+/// A reply that is being built.
 pub(super) struct Answer {
     status: StatusCode,
     builder: ResponseBuilder,
     body: Vec<u8>,
-    /// Why it is no is in the log.
+    /// The reason of the refusal has been logged.
     is_logged: bool,
 }
 
-/// An answer to a request, if it is known to which.
-pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
+/// A reply to a request, if the request is known.
+pub(super) fn answer(request: Option<&ClientRequest>, status: StatusCode) -> Answer {
     let mut builder = Response::builder(Version::V1_0, status)
         .header(SERVER, concat!("clockwise/", env!("CARGO_PKG_VERSION")));
     if let Some(number) = request.and_then(|request| request.header(&CSEQ)) {
@@ -49,13 +49,13 @@ pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
     }
 }
 
-/// Why not, for the peer.
-pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+/// The reply to a request whose reservation is refused.
+pub(super) fn refused(request: &ClientRequest, refusal: &Refusal) -> Answer {
     refused_because(request, refusal, refusal.to_string())
 }
 
-/// The same, in these words.
-pub(super) fn refused_because(request: &Asked, refusal: &Refusal, why: String) -> Answer {
+/// As [`refused`], with this reason.
+pub(super) fn refused_because(request: &ClientRequest, refusal: &Refusal, why: String) -> Answer {
     let status = match refusal {
         Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
             StatusCode::NotEnoughBandwidth
@@ -66,8 +66,8 @@ pub(super) fn refused_because(request: &Asked, refusal: &Refusal, why: String) -
     answer(Some(request), status).reason(why)
 }
 
-/// What there is.
-pub(super) fn options(request: &Asked) -> Answer {
+/// The reply to OPTIONS.
+pub(super) fn options(request: &ClientRequest) -> Answer {
     answer(Some(request), StatusCode::Ok).header(PUBLIC, METHODS)
 }
 
@@ -93,34 +93,34 @@ impl Answer {
         )
     }
 
-    /// With a body of this type.
+    /// Adds a body of this media type.
     pub(super) fn body(mut self, kind: &str, body: Vec<u8>) -> Self {
         self.builder = self.builder.header(CONTENT_TYPE, kind);
         self.body = body;
         self
     }
 
-    /// With a reason for people.
+    /// Adds a reason for people, as the body.
     pub(super) fn reason(self, why: impl Into<String>) -> Self {
         let mut why: String = why.into();
         why.push_str("\r\n");
         self.body("text/plain; charset=utf-8", why.into_bytes())
     }
 
-    /// Why it is no is in the log already.
+    /// Marks the reason of the refusal as logged.
     pub(super) fn logged(mut self) -> Self {
         self.is_logged = true;
         self
     }
 
-    /// Has the log say why somebody can neither record nor find what to play.
-    pub(super) fn log(self, peer: SocketAddr, request: &Asked) -> Self {
-        let is_no = self.status.is_client_error() || self.status.is_server_error();
+    /// Logs the refusal of a request that begins to record or to play.
+    pub(super) fn log(self, peer: SocketAddr, request: &ClientRequest) -> Self {
+        let is_refusal = self.status.is_client_error() || self.status.is_server_error();
         let begins = matches!(
             request.method(),
             Method::Announce | Method::Describe | Method::Setup | Method::Record
         );
-        if !is_no || !begins || self.is_logged {
+        if !is_refusal || !begins || self.is_logged {
             return self;
         }
         let Some(untold) = REFUSED.turn(Instant::now()) else {
@@ -138,7 +138,7 @@ impl Answer {
         self.logged()
     }
 
-    /// The same as a whole answer.
+    /// Adds a reason, and completes the reply.
     pub(super) fn because(self, why: impl Into<String>) -> Response<Vec<u8>> {
         self.reason(why).done()
     }

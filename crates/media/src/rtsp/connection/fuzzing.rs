@@ -1,4 +1,4 @@
-//! What a request says that is understood without a session.
+//! Parsing of requests without a session, for the fuzz targets.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,15 +6,15 @@ use rtsp_types::headers::{Range, Scale, TRANSPORT};
 
 use super::play_request::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::range::{self, npt, utc};
-use super::{Asked, parameters, target};
+use super::{ClientRequest, parameters, target};
 use crate::rtsp::transport::{Transport, transports};
 
-/// A request is understood or refused.
+/// Parses everything in a request.
 ///
 /// # Panics
-/// When what is understood is none of what there is.
-pub(crate) fn request(request: &Asked) {
-    match range::asked(request) {
+/// When a parsed value is out of its range.
+pub(crate) fn request(request: &ClientRequest) {
+    match range::requested(request) {
         Ok(Some(Range::Npt(range))) => {
             let _ = npt(range);
         }
@@ -36,10 +36,10 @@ pub(crate) fn request(request: &Asked) {
         let volumes = target.volumes;
         assert!(!volumes.is_empty() && volumes.iter().all(|volume| !volume.is_empty()));
     }
-    let _ = (target::strange(request), target::recorded_to(request));
+    let _ = (target::unknown_part(request), target::recorded_to(request));
     let asked = request.header(&TRANSPORT);
     if let Some(transports) = asked.and_then(|asked| transports(asked.as_str())) {
-        // As by TLS, so that no sockets are opened.
+        // As over TLS, so that no sockets are opened.
         let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
         if let Ok(chosen) = Transport::choose(&transports, host, host, 1, &[], true) {
             assert!(matches!(chosen, Transport::Interleaved { .. }));

@@ -1,32 +1,35 @@
-//! Whether a request is by somebody who may ask for that.
+//! Authentication and rights of requests.
 
 use engine::clock;
 use rtsp_types::headers::{AUTHORIZATION, REQUIRE, UNSUPPORTED, WWW_AUTHENTICATE};
 use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
-use super::{Asked, Connection, Ended};
-use crate::rtsp::access::{Refused, Right};
+use super::{ClientRequest, Connection, ConnectionError};
+use crate::rtsp::access::{AuthError, Right};
 use crate::rtsp::poll::Wait;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stop;
 
 impl Connection<'_> {
-    /// What a request is answered that is not in the version that is spoken here, asks for more than there is, or is not by
-    /// somebody who is known where that is asked for.
+    /// The refusal of a request that has another version, requires an unknown feature, or is not authenticated where that is
+    /// needed; `None` if it is admitted.
     ///
     /// # Errors
-    /// When the connection has failed too often.
-    pub(super) fn admit(&mut self, request: &Asked) -> Result<Option<Answer>, Ended> {
+    /// After too many failed logins.
+    pub(super) fn admit(
+        &mut self,
+        request: &ClientRequest,
+    ) -> Result<Option<Answer>, ConnectionError> {
         if request.version() != Version::V1_0 {
             let said = answer(Some(request), StatusCode::RTSPVersionNotSupported);
-            return Ok(Some(said.reason("RTSP/1.0 is what is spoken here")));
+            return Ok(Some(said.reason("only RTSP/1.0 is supported")));
         }
-        // Nobody relies on what there is not (RFC 2326, section 12.32).
+        // RFC 2326, section 12.32.
         if let Some(wanted) = request.header(&REQUIRE) {
             let said = answer(Some(request), StatusCode::OptionNotSupported);
-            let why = format!("{:?} is not known here", wanted.as_str());
+            let why = format!("{:?} is not supported", wanted.as_str());
             return Ok(Some(
                 said.header(UNSUPPORTED, wanted.as_str().to_owned())
                     .reason(why),
@@ -35,39 +38,39 @@ impl Connection<'_> {
         let Some(access) = &self.shared.access else {
             return Ok(None);
         };
-        // What it says everybody may know, and clients ask for it before anything.
+        // Clients send OPTIONS before they log in; its reply is public.
         if *request.method() == Method::Options {
             return Ok(None);
         }
         let said = request.header(&AUTHORIZATION).map(|value| value.as_str());
         let (method, uri, now) = (request.method().into(), request.request_uri(), clock::now());
-        let was_known = self.guard.user().is_some();
+        let was_logged_in = self.guard.user().is_some();
         let Err(refused) = self.guard.check(access, said, method, uri, now) else {
-            if !was_known {
-                tracing::info!(peer = %self.peer, user = self.guard.user(), "somebody has logged in");
+            if !was_logged_in {
+                tracing::info!(peer = %self.peer, user = self.guard.user(), "a user has logged in");
             }
             return Ok(None);
         };
         let peer = self.peer;
         let why = match &refused {
-            Refused::Syntax(_) => {
-                format!("Authorization is not understood: {}", refused.told(peer))
+            AuthError::Syntax(_) => {
+                format!("invalid Authorization header: {}", refused.log(peer))
             }
-            refused => refused.told(peer).to_owned(),
+            refused => refused.log(peer).to_owned(),
         };
-        if !matches!(refused, Refused::Nobody | Refused::Stale) {
-            self.wait_as_a_penalty()?;
+        if !matches!(refused, AuthError::Nobody | AuthError::Stale) {
+            self.delay_refusal()?;
         }
         if self.guard.is_shut() {
-            return Err(Ended::Guessing);
+            return Err(ConnectionError::Guessing);
         }
         let challenge = self.guard.challenge(&refused, now)?;
         let said = answer(Some(request), StatusCode::Unauthorized);
         Ok(Some(said.header(WWW_AUTHENTICATE, challenge).reason(why)))
     }
 
-    /// Lets who has failed wait. Who has a session has had the right password, and its packets do not wait.
-    fn wait_as_a_penalty(&self) -> Result<(), Ended> {
+    /// Delays the reply after a failed login. A connection that has logged in is not delayed: its packets must not wait.
+    fn delay_refusal(&self) -> Result<(), ConnectionError> {
         let Some(access) = &self.shared.access else {
             return Ok(());
         };
@@ -77,14 +80,22 @@ impl Connection<'_> {
             let mut wait = Wait::new();
             wait.readable(std::os::fd::AsFd::as_fd(&self.shared.stop), Stop);
             if !wait.sleep(true, Some(until))?.is_empty() {
-                return Err(Ended::Stopped);
+                return Err(ConnectionError::Stopped);
             }
         }
         Ok(())
     }
 
-    /// Whether who has logged in may do that; what it is answered if not.
-    pub(super) fn may(&self, request: &Asked, right: Right, volume: &str) -> Result<(), Answer> {
+    /// Checks that the user has a right in a volume.
+    ///
+    /// # Errors
+    /// The refusal, if not.
+    pub(super) fn may(
+        &self,
+        request: &ClientRequest,
+        right: Right,
+        volume: &str,
+    ) -> Result<(), Answer> {
         let (Some(access), Some(user)) = (&self.shared.access, self.guard.user()) else {
             return Ok(());
         };
@@ -95,7 +106,7 @@ impl Connection<'_> {
             Right::Play => "play",
             Right::Record => "record in",
         };
-        tracing::info!(peer = %self.peer, user, volume, what, "somebody may not do that");
+        tracing::info!(peer = %self.peer, user, volume, what, "a user has no right to a volume");
         let why = format!("user {user:?} may not {what} volume {volume:?}");
         let said = answer(Some(request), StatusCode::Forbidden).reason(why);
         Err(said.logged())

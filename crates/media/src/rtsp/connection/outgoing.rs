@@ -1,4 +1,4 @@
-//! What goes out while a session plays: packets, and answers and reports between them.
+//! Output of a session that plays: packets, with replies and reports between them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,25 +12,25 @@ use super::answer::Answer;
 use super::parameters::Changes;
 use crate::play::presentation::Presentation;
 use crate::rtp::packet::Header;
-use crate::rtsp::reports::{frame, named};
+use crate::rtsp::reports::{frame, source_description};
 use crate::rtsp::transport::Transport;
 
-/// How often those who play are told what time a packet's timestamp is.
+/// Interval of sender reports.
 const REPORT_EVERY: Nanos = Nanos::from_secs(5);
 
-/// Of who does not take so many bytes of answers, nothing more is listened to.
+/// While this many bytes of replies wait, no more requests are read.
 const ANSWERS_BYTES_MAX: usize = 64 << 10;
 
-/// What takes no more.
+/// The destination that takes no more bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum Destination {
     /// The connection.
     Connection,
     /// A track's socket.
     Track(usize),
 }
 
-/// What was sent of a track since its source began or said farewell (RFC 3550, section 6.4.1).
+/// Packets and bytes of a track that were sent under its SSRC since its last BYE (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sent {
     packets: u32,
@@ -39,97 +39,97 @@ pub(super) struct Sent {
     reported: Option<Time>,
 }
 
-/// What has gone in all.
+/// Counts of all sent packets.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) packets: u64,
-    /// Of them, with their headers.
+    /// Their bytes, with headers.
     pub(super) bytes: u64,
-    /// Bytes that were copied by this program on their way, which are those that were encrypted.
+    /// Bytes that this program has copied, which are those that it has encrypted.
     pub(super) copied_bytes: u64,
 }
 
-/// What is played, and what goes out of it.
+/// A presentation and its output.
 pub(super) struct Outgoing<'a> {
     pub(super) playback: Presentation<'a>,
     pub(super) transports: &'a [Option<Transport>],
     sent: &'a mut [Sent],
     tally: Tally,
-    /// How much of the packet that is next has gone.
-    pub(super) gone: usize,
-    /// What takes no more at this moment.
-    pub(super) full: Option<Full>,
-    /// Answers and reports that go between two packets.
+    /// Bytes of the next packet that have been sent.
+    pub(super) packet_sent: usize,
+    /// The destination that takes no more bytes at the moment.
+    pub(super) full: Option<Destination>,
+    /// Replies and reports, which are sent between two packets.
     pub(super) between: VecDeque<u8>,
-    /// What is asked for and takes a while.
+    /// Changes of the reservation that are under way.
     pub(super) changes: Changes,
-    /// When those who play are told that this was all.
-    pub(super) over: Option<Time>,
-    /// The wall clock at an instant of the other one.
+    /// When BYE is sent, after the last packet.
+    pub(super) farewell_at: Option<Time>,
+    /// A time of the monotonic clock, and the wall clock at that time.
     pub(super) ntp: (Time, u64),
 }
 
 impl<'a> Outgoing<'a> {
-    /// Goes on with what was sent by track.
+    /// Output on these transports. `sent` is what has been sent of each track before.
     pub(super) fn new(
         playback: Presentation<'a>,
         transports: &'a [Option<Transport>],
         sent: &'a mut [Sent],
     ) -> Self {
-        // What time it is is told anew.
+        // A sender report is due at once.
         sent.iter_mut().for_each(|of| of.reported = None);
         Self {
             playback,
             transports,
             sent,
             tally: Tally::default(),
-            gone: 0,
+            packet_sent: 0,
             full: None,
             between: VecDeque::new(),
             changes: Changes::default(),
-            over: None,
+            farewell_at: None,
             ntp: (clock::now(), ntp_now()),
         }
     }
 }
 
 impl Outgoing<'_> {
-    /// An answer goes between two packets.
-    pub(super) fn say(&mut self, said: Answer) -> io::Result<()> {
+    /// Queues a reply between two packets.
+    pub(super) fn queue(&mut self, said: Answer) -> io::Result<()> {
         let mut bytes = Vec::new();
         said.done()
             .write(&mut bytes)
-            .map_err(|_| io::Error::other("an answer that is none"))?;
+            .map_err(|_| io::Error::other("a reply cannot be written"))?;
         self.between.extend(bytes);
         Ok(())
     }
 
-    /// Whether nothing more is to be asked until some of the answers have gone.
-    pub(super) fn has_answers_enough(&self) -> bool {
+    /// True if no more requests are to be read until some replies have been sent.
+    pub(super) fn has_too_many_replies(&self) -> bool {
         self.between.len() >= ANSWERS_BYTES_MAX
     }
 
-    /// What was asked for and takes a while is answered when it is done.
+    /// Waits for changes of the reservation, and queues the replies.
     pub(super) fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
         self.playback.readers().for_each(BlockReader::settle);
         for said in std::mem::take(&mut self.changes).settled() {
-            self.say(said.session(id, timeout))?;
+            self.queue(said.session(id, timeout))?;
         }
         Ok(())
     }
 
-    /// What has gone until now.
+    /// Counts so far.
     pub(super) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Notes that so many bytes were copied on their way.
+    /// Counts copied bytes.
     pub(super) fn note_copied(&mut self, bytes: usize) {
         self.tally.copied_bytes += bytes as u64;
     }
 
-    /// A packet of a track has gone.
-    pub(super) fn note(&mut self, track: usize, len: usize) {
+    /// Counts a packet of a track that has been sent.
+    pub(super) fn note_sent(&mut self, track: usize, len: usize) {
         self.tally.packets += 1;
         self.tally.bytes += len as u64;
         if let Some(sent) = self.sent.get_mut(track) {
@@ -138,14 +138,14 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Tells what time it is, if it is time to: with the packet of a track that is next, now.
+    /// Queues a sender report for the track of the next packet, if one is due.
     pub(super) fn report(&mut self, track: usize) {
         let now = clock::now();
         let header = self.playback.header();
         let Some(header) = header.and_then(|header| Header::parse(&header)) else {
             return;
         };
-        // Not when it is sent: tracks are brought together by this, however late somebody is.
+        // The due time of the packet, not the current one: players synchronise tracks by this, also when packets are late.
         let ntp = self.ntp_at(self.playback.plays_at());
         let Some(sent) = self.sent.get_mut(track) else {
             return;
@@ -159,7 +159,7 @@ impl Outgoing<'_> {
         let is_due = sent
             .reported
             .is_none_or(|at| now >= at.saturating_add(REPORT_EVERY));
-        if !is_due || self.gone > 0 {
+        if !is_due || self.packet_sent > 0 {
             return;
         }
         sent.reported = Some(now);
@@ -170,15 +170,15 @@ impl Outgoing<'_> {
             .octet_count(sent.octets);
         let compound = rtcp_types::Compound::builder()
             .add_packet(report)
-            .add_packet(named(header.ssrc));
-        let said = tell(self.transports[track].as_ref(), &compound);
-        self.between.extend(said);
+            .add_packet(source_description(header.ssrc));
+        let interleaved = send_report(self.transports[track].as_ref(), &compound);
+        self.between.extend(interleaved);
     }
 
-    /// Tells those who play that this was all (RFC 3550, section 6.6).
+    /// Sends or queues BYE for all tracks (RFC 3550, section 6.6).
     pub(super) fn farewell(&mut self) {
-        let said = farewell(self.transports, self.sent);
-        self.between.extend(said);
+        let interleaved = farewell(self.transports, self.sent);
+        self.between.extend(interleaved);
     }
 
     fn ntp_at(&self, at: Time) -> u64 {
@@ -188,23 +188,26 @@ impl Outgoing<'_> {
     }
 }
 
-/// The same, of tracks of which this was sent: what is to be said in the connection.
+/// Sends BYE for tracks of which packets have been sent; returns the bytes for the connection.
 pub(super) fn farewell(transports: &[Option<Transport>], sent: &mut [Sent]) -> Vec<u8> {
-    let mut said = Vec::new();
+    let mut interleaved = Vec::new();
     for (transport, sent) in transports.iter().zip(sent) {
         let Sent { packets, ssrc, .. } = std::mem::take(sent);
         if packets > 0 {
             let compound = rtcp_types::Compound::builder()
                 .add_packet(rtcp_types::ReceiverReport::builder(ssrc))
                 .add_packet(rtcp_types::Bye::builder().add_source(ssrc));
-            said.extend(tell(transport.as_ref(), &compound));
+            interleaved.extend(send_report(transport.as_ref(), &compound));
         }
     }
-    said
+    interleaved
 }
 
-/// Sends reports of a track, or has them said in the connection.
-fn tell(transport: Option<&Transport>, compound: &rtcp_types::CompoundBuilder<'_>) -> Vec<u8> {
+/// Sends an RTCP compound of a track by UDP, or returns its bytes for the connection.
+fn send_report(
+    transport: Option<&Transport>,
+    compound: &rtcp_types::CompoundBuilder<'_>,
+) -> Vec<u8> {
     let mut bytes = [0; 256];
     let Ok(len) = rtcp_types::RtcpPacketWriterExt::write_into(compound, &mut bytes) else {
         return Vec::new();
@@ -214,7 +217,7 @@ fn tell(transport: Option<&Transport>, compound: &rtcp_types::CompoundBuilder<'_
             [&frame(*rtcp, len)[..], &bytes[..len]].concat()
         }
         Some(Transport::Udp { rtcp, .. }) => {
-            // One that is lost is followed by the next.
+            // A lost report is followed by the next one.
             let _ = rtcp.send(&bytes[..len]);
             Vec::new()
         }
@@ -222,7 +225,7 @@ fn tell(transport: Option<&Transport>, compound: &rtcp_types::CompoundBuilder<'_
     }
 }
 
-/// The wall clock as NTP has it: seconds since 1900, and their fraction.
+/// The wall clock in NTP format: seconds since 1900, with 32 bits of fraction.
 fn ntp_now() -> u64 {
     const FROM_1900_TO_1970_S: u64 = 2_208_988_800;
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -1,7 +1,7 @@
-//! GET_PARAMETER and SET_PARAMETER: what a session has reserved (`text/parameters`, RFC 2326, sections 10.8 and 10.9).
+//! GET_PARAMETER and SET_PARAMETER: the reservation of a session (`text/parameters`, RFC 2326, sections 10.8 and 10.9).
 //!
-//! A change takes as long as blocks are in flight, so where packets move it goes on beside them, and is answered when
-//! it is done.
+//! A change takes as long as blocks are in flight. While packets are moved, it goes on beside them, and is answered when it
+//! is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use sched::units::{Bytes, BytesPerSecond};
 use super::answer::refused;
 use super::answer::{Answer, answer};
 use super::target::target;
-use super::{Asked, Connection, Part, Role};
+use super::{ClientRequest, Connection, Part, Role};
 use crate::session::registry::Session;
 use peers::log_throttle::Sparing;
 
-/// What a session asks for and is not given.
+/// Changes of sessions that are refused, which any client can cause.
 static UNGRANTED: Sparing = Sparing::few();
 
 /// Bytes per second.
 const RATE: &str = "rate";
-/// Bytes that are written or read at a time: some of the volume's blocks.
+/// Bytes that are written or read at a time: a multiple of the volume's block.
 const BLOCK: &str = "block";
-/// Buffers that nobody else may use, each as long as the volume's blocks.
+/// Buffers for this session alone, each of a block of the volume.
 const BUFFERS: &str = "buffers";
 
-/// The names in a body, and what they are to be.
+/// The names and values in a body.
 pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
     let text = std::str::from_utf8(body).unwrap_or("(no text)");
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -38,21 +38,23 @@ pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// What is asked for: the answer, without the session, or a change that comes before it.
-enum Asks {
-    Said(Answer),
-    Wished(Wish),
+/// The outcome of parsing a request.
+enum Outcome {
+    /// The reply, without the session.
+    Reply(Answer),
+    /// A change, which has to be done before the reply.
+    Change(Wish),
 }
 
-fn asks(request: &Asked, member: Option<&Session>) -> Asks {
+fn outcome(request: &ClientRequest, member: Option<&Session>) -> Outcome {
     let said = |status| answer(Some(request), status);
     if lines(request.body()).next().is_none() {
         // It keeps the session alive.
-        return Asks::Said(said(StatusCode::Ok));
+        return Outcome::Reply(said(StatusCode::Ok));
     }
     let Some(member) = member else {
         let said = said(StatusCode::MethodNotValidInThisState);
-        return Asks::Said(said.reason("nothing is reserved yet: SETUP a track first"));
+        return Outcome::Reply(said.reason("nothing is reserved yet: SETUP a track first"));
     };
     let unknown: Vec<&str> = lines(request.body())
         .map(|(name, _)| name)
@@ -61,22 +63,22 @@ fn asks(request: &Asked, member: Option<&Session>) -> Asks {
     if !unknown.is_empty() {
         let text = unknown.join("\r\n") + "\r\n";
         let said = said(StatusCode::ParameterNotUnderstood);
-        return Asks::Said(said.body("text/parameters", text.into_bytes()));
+        return Outcome::Reply(said.body("text/parameters", text.into_bytes()));
     }
     match request.method() {
         Method::SetParameter => match wish(request) {
-            Ok(wish) => Asks::Wished(wish),
-            Err(said) => Asks::Said(said),
+            Ok(wish) => Outcome::Change(wish),
+            Err(said) => Outcome::Reply(said),
         },
-        _ => Asks::Said(get(request, member)),
+        _ => Outcome::Reply(get(request, member)),
     }
 }
 
-fn get(request: &Asked, member: &Session) -> Answer {
+fn get(request: &ClientRequest, member: &Session) -> Answer {
     let (changer, mut text) = (member.changer(), String::new());
     let mut said: Vec<&str> = Vec::new();
     for (name, _) in lines(request.body()) {
-        // Once: the answer is no longer for who asks a thousand times.
+        // Each name once: the length of the reply is bounded.
         if said.contains(&name) {
             continue;
         }
@@ -91,7 +93,7 @@ fn get(request: &Asked, member: &Session) -> Answer {
     answer(Some(request), StatusCode::Ok).body("text/parameters", text.into_bytes())
 }
 
-fn wish(request: &Asked) -> Result<Wish, Answer> {
+fn wish(request: &ClientRequest) -> Result<Wish, Answer> {
     let said = |status| answer(Some(request), status);
     let mut wish = Wish::default();
     for (name, value) in lines(request.body()) {
@@ -118,9 +120,9 @@ fn wish(request: &Asked) -> Result<Wish, Answer> {
     Ok(wish)
 }
 
-/// What is said of a change.
-fn changed(
-    request: &Asked,
+/// The reply to a request whose change is done.
+fn reply_to_change(
+    request: &ClientRequest,
     member: &Session,
     wish: Wish,
     changed: Result<Granted, Refusal>,
@@ -133,35 +135,39 @@ fn changed(
         Err(refusal) => {
             let session = member.number();
             if let Some(untold) = UNGRANTED.turn(Instant::now()) {
-                tracing::info!(session, %refusal, untold, "what a session asks for is refused");
+                tracing::info!(session, %refusal, untold, "a change of a session is refused");
             }
             refused(request, &refusal)
         }
     }
 }
 
-/// So many wait for their turn.
-const TURNS_MAX: usize = 8;
+/// Requests that wait, at most.
+const QUEUED_MAX: usize = 8;
 
-/// A request, what it is about, and the change that has begun for it.
-type Turn = (Box<Asked>, Arc<Session>, Option<(Wish, Change)>);
+/// A request, its session, and its change if that has begun.
+type QueuedRequest = (Box<ClientRequest>, Arc<Session>, Option<(Wish, Change)>);
 
-/// Changes that go on beside packets, and what is asked for after them: each is answered in its turn.
+/// Changes that go on while packets are moved, and requests that wait for them. They are answered in order.
 #[derive(Default)]
-pub(super) struct Changes(VecDeque<Turn>);
+pub(super) struct Changes(VecDeque<QueuedRequest>);
 
 impl Changes {
-    /// Takes a request; the answer, without the session, unless it has to wait.
-    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Arc<Session>) -> Option<Answer> {
-        if self.0.len() == TURNS_MAX {
+    /// Takes a request; returns the reply, without the session, unless the request has to wait.
+    pub(super) fn ask(
+        &mut self,
+        request: Box<ClientRequest>,
+        member: &Arc<Session>,
+    ) -> Option<Answer> {
+        if self.0.len() == QUEUED_MAX {
             let said = answer(Some(&request), StatusCode::ServiceUnavailable);
-            return Some(said.reason("too much has been asked for before that is not done yet"));
+            return Some(said.reason("too many changes are under way: wait for their replies"));
         }
         if !self.0.is_empty() {
             self.0.push_back((request, Arc::clone(member), None));
             return None;
         }
-        match begun(&request, member) {
+        match begin_change(&request, member) {
             Ok(change) => {
                 self.0
                     .push_back((request, Arc::clone(member), Some(change)));
@@ -171,12 +177,12 @@ impl Changes {
         }
     }
 
-    /// The next answer that does not have to wait any more.
+    /// The reply to the oldest request, if its change is done.
     pub(super) fn answered(&mut self) -> Option<Answer> {
         let (request, member, change) = self.0.front_mut()?;
         let said = match change {
-            Some((wish, change)) => changed(request, member, *wish, change.take()?),
-            None => match begun(request, member) {
+            Some((wish, change)) => reply_to_change(request, member, *wish, change.take()?),
+            None => match begin_change(request, member) {
                 Ok(begun) => {
                     *change = Some(begun);
                     return None;
@@ -188,33 +194,35 @@ impl Changes {
         Some(said)
     }
 
-    /// Packets do not move any more: what is said of all of them, when it is done.
+    /// Waits for all changes, when no packets are moved any more; returns the replies.
     pub(super) fn settled(self) -> Vec<Answer> {
-        let turns = self.0.into_iter();
-        let said = turns.map(|(request, member, change)| {
-            let change = change.map_or_else(|| begun(&request, &member), Ok);
+        let said = self.0.into_iter().map(|(request, member, change)| {
+            let change = change.map_or_else(|| begin_change(&request, &member), Ok);
             match change {
-                Ok((wish, change)) => changed(&request, &member, wish, change.wait()),
+                Ok((wish, change)) => reply_to_change(&request, &member, wish, change.wait()),
                 Err(said) => said,
             }
         });
         said.collect()
     }
 
-    /// The session ends: what those are told whose turn has not come.
+    /// The refusals of all requests that wait, when the session ends.
     pub(super) fn given_up(self) -> impl Iterator<Item = Answer> {
         self.0.into_iter().map(|(request, _, _)| {
             answer(Some(&request), StatusCode::ServiceUnavailable)
-                .reason("the session has ended before that was done")
+                .reason("the session has ended before the change was done")
         })
     }
 }
 
-/// A change that has begun, or what is said at once.
-fn begun(request: &Asked, member: &Session) -> Result<(Wish, Change), Answer> {
-    let wish = match asks(request, Some(member)) {
-        Asks::Said(said) => return Err(said),
-        Asks::Wished(wish) => wish,
+/// Begins the change of a request.
+///
+/// # Errors
+/// The reply, if there is no change.
+fn begin_change(request: &ClientRequest, member: &Session) -> Result<(Wish, Change), Answer> {
+    let wish = match outcome(request, Some(member)) {
+        Outcome::Reply(said) => return Err(said),
+        Outcome::Change(wish) => wish,
     };
     let change = member.begin(wish).map_err(|error| {
         answer(Some(request), StatusCode::InternalServerError).reason(error.to_string())
@@ -222,8 +230,11 @@ fn begun(request: &Asked, member: &Session) -> Result<(Wish, Change), Answer> {
     Ok((wish, change))
 }
 
-/// Which of the parts that are played a request is about: that whose volume it names, or the only one.
-pub(super) fn named<'b>(request: &Asked, parts: &'b [Part]) -> Result<&'b Arc<Session>, Answer> {
+/// The part of a player that a request is for: the one whose volume it names, or the only one.
+pub(super) fn named_part<'b>(
+    request: &ClientRequest,
+    parts: &'b [Part],
+) -> Result<&'b Arc<Session>, Answer> {
     let is_about_all = lines(request.body()).next().is_none();
     if let [only] = parts {
         return Ok(&only.member);
@@ -235,26 +246,29 @@ pub(super) fn named<'b>(request: &Asked, parts: &'b [Part]) -> Result<&'b Arc<Se
     };
     let part = parts.iter().find(is_it);
     part.map(|part| &part.member).ok_or_else(|| {
-        answer(Some(request), StatusCode::AggregateOperationNotAllowed)
-            .reason("each recording has its own: name one of those that are played together")
+        answer(Some(request), StatusCode::AggregateOperationNotAllowed).reason(
+            "each recording has its own parameters: name one of those that are played together",
+        )
     })
 }
 
 impl Connection<'_> {
-    /// The same while nothing moves.
-    pub(super) fn parameters_in_session(&self, request: &Asked) -> Answer {
+    /// The reply while no packets are moved.
+    pub(super) fn parameters_in_session(&self, request: &ClientRequest) -> Answer {
         let session = self.session.as_ref();
         let member = session.and_then(|session| match &session.role {
             Role::Publisher { reserved, .. } => Some(Ok(&reserved.as_ref()?.member)),
-            Role::Player { parts, .. } => Some(named(request, parts)),
+            Role::Player { parts, .. } => Some(named_part(request, parts)),
         });
         let said = match member.transpose() {
-            Ok(member) => match (asks(request, member.map(|member| &**member)), member) {
-                (Asks::Wished(wish), Some(member)) => {
-                    changed(request, member, wish, member.changer().change(wish))
+            Ok(member) => match (outcome(request, member.map(|member| &**member)), member) {
+                (Outcome::Change(wish), Some(member)) => {
+                    reply_to_change(request, member, wish, member.changer().change(wish))
                 }
-                (Asks::Said(said), _) => said,
-                (Asks::Wished(_), None) => answer(Some(request), StatusCode::InternalServerError),
+                (Outcome::Reply(said), _) => said,
+                (Outcome::Change(_), None) => {
+                    answer(Some(request), StatusCode::InternalServerError)
+                }
             },
             Err(said) => said,
         };

@@ -1,4 +1,4 @@
-//! What a PLAY asks for: from where to where, how fast, and which way.
+//! PLAY requests: range, scale and speed, and the packets that they begin with.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use sched::units::Nanos;
 use super::answer::UNCARRIED;
 use super::range::{self, clock_text, from_ns, npt, utc};
 use super::unwanted::{Unwanted, ends_at, range_error, seconds};
-use super::{Asked, Connection, Part};
+use super::{ClientRequest, Connection, Part};
 use crate::archive::Recording;
 use crate::archive::block::{Block, Kind};
 use crate::archive::drift::Drift;
@@ -21,28 +21,28 @@ use crate::rtsp::transport::Transport;
 use crate::sdp;
 use crate::session::Scale;
 
-/// The slowest and the fastest that is shown, either way, and that is sent.
+/// The allowed scales, in either direction, and the allowed speeds, in thousandths.
 pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
 pub(super) const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
 
-/// What a PLAY asks for, whatever there is.
+/// The terms of a PLAY, independent of the recordings.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
-    /// From when on, in nanoseconds of the master; `None`: where it was paused, or from the beginning.
+    /// The beginning in nanoseconds of the master's media time; `None`: where it was paused, or the beginning.
     from: Option<u64>,
-    /// With what is recorded now.
+    /// It begins with the newest blocks (`now`).
     is_now: bool,
-    /// Up to where it is played.
+    /// The end in nanoseconds of the master's media time.
     until_ns: Option<u64>,
-    /// Times are told by the wall clock.
+    /// The range is in times of the wall clock.
     is_by_clock: bool,
     pub(super) scale: Scale,
-    /// How fast it is to be sent, if anything was said of that.
+    /// The requested speed, if there is one.
     pub(super) speed: Option<Scale>,
 }
 
 impl Terms {
-    /// The same from where it is.
+    /// The same terms from the current position.
     pub(super) fn going_on(self) -> Self {
         Self {
             from: None,
@@ -52,39 +52,39 @@ impl Terms {
     }
 }
 
-/// What is to be played.
+/// The recordings and positions to be played.
 pub(super) struct PlayRequest {
-    /// Of which of the session's parts, in their order. There is one.
+    /// The parts of the session that are played, in order, at least one.
     pub(super) parts: Vec<RequestedPart>,
-    /// What is shown first, by the wall clock, in nanoseconds since 1970.
+    /// Time of the wall clock of what is shown first, in nanoseconds since 1970.
     pub(super) first_unix_ns: i128,
     pub(super) terms: Terms,
-    /// When the master began, by how far its clock is from the host's at that time: times count from there.
+    /// When the master began by the host's clock, corrected by the drift at the first position: times count from there.
     begun_ns: i128,
-    /// How each of the session's parts goes on that does as it was.
+    /// The state of each part of the session that goes on without a change.
     pub(super) continuations: Vec<Option<Continuation>>,
 }
 
-/// What is to be played of one of the session's parts.
+/// A part of the session that is to be played.
 pub(super) struct RequestedPart {
-    /// Which.
+    /// Its index in the session.
     pub(super) number: usize,
     pub(super) recording: Recording,
-    /// The numbers of the first recording of its volume that is played, and of the last one unless others may come; `None`:
-    /// just that one is.
+    /// The numbers of the first and of the last recording of its volume that are played; without a last one if more may follow.
+    /// `None`: only `recording` is played.
     pub(super) numbers: Option<(u64, Option<u64>)>,
-    /// When it began, by how far its clock is from the host's where it is played.
+    /// When it began by the host's clock, corrected by the drift at the first position.
     pub(super) begun_ns: i128,
-    /// How far that is.
+    /// The drift of its clock at the first position.
     pub(super) drift: Drift,
     pub(super) found: Found,
-    /// The time of the last packet in that block, which is there already.
+    /// Media time of the last packet in the first block, if that has been read.
     pub(super) lasts_to_ns: Option<u64>,
     pub(super) manner: Manner,
 }
 
 impl RequestedPart {
-    /// How long, from when that is shown which is shown first, what has been read lasts.
+    /// The length of the first block from the first shown packet on, if the block has been read.
     pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
         let Manner { scale, speed, .. } = self.manner;
         let Some(to) = self.lasts_to_ns.filter(|_| !scale.is_by_keys()) else {
@@ -97,32 +97,40 @@ impl RequestedPart {
     }
 }
 
-/// What a player's session knows of what it plays.
+/// The state of a player's session that PLAY depends on.
 pub(super) struct Playable<'a> {
     pub(super) parts: &'a [Part],
-    /// What there is of each of them now, in order: of the first just the master.
+    /// The recordings of each part, in order; of the first part only the master.
     pub(super) recordings: Vec<Vec<Recording>>,
     pub(super) master: Recording,
     pub(super) transports: &'a [Option<Transport>],
-    /// Where each of them was paused.
+    /// Where each part was paused.
     pub(super) paused: Option<&'a [Option<Place>]>,
-    /// It goes on as it was: what was not played there is not now.
-    pub(super) is_as_it_was: bool,
+    /// Which parts may be played.
+    pub(super) selection: PartSelection,
     pub(super) is_live: bool,
 }
 
+/// The parts of a session that a PLAY may begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PartSelection {
+    All,
+    /// Those that were played before: playing goes on unchanged.
+    Previous,
+}
+
 impl Playable<'_> {
-    /// Whether the picture of a part is played, by which its key frames are known.
+    /// True if the video track of a part is played, which has its key frames.
     fn has_picture(&self, part: &Part) -> bool {
         let video = usize::from(part.description.video_track());
         let transport = part.transports(self.transports).get(video);
         part.description.has_video() && transport.is_some_and(Option::is_some)
     }
 
-    /// Whether something of a part, which has that number, is played in this way.
+    /// True if a track of this part is played at this scale.
     fn is_played(&self, number: usize, part: &Part, scale: Scale) -> bool {
         let was = self.paused.and_then(|of| *of.get(number)?);
-        if self.is_as_it_was && was.is_none() {
+        if self.selection == PartSelection::Previous && was.is_none() {
             return false;
         }
         match scale.is_by_keys() {
@@ -132,7 +140,7 @@ impl Playable<'_> {
     }
 }
 
-/// Whether nothing lies between a time and where playing is to end.
+/// True if nothing is between a time and the end of the range.
 fn is_empty(from: u64, until: Option<u64>, scale: Scale) -> bool {
     until.is_some_and(|until| match scale < Scale(0) {
         true => until >= from,
@@ -141,15 +149,15 @@ fn is_empty(from: u64, until: Option<u64>, scale: Scale) -> bool {
 }
 
 impl PlayRequest {
-    /// How fast it is sent, if anything is said of that.
-    pub(super) fn plays_at(&mut self, speed: Option<Scale>) {
+    /// Sets the speed; `None` is the original one.
+    pub(super) fn set_speed(&mut self, speed: Option<Scale>) {
         self.terms.speed = speed;
         for part in &mut self.parts {
             part.manner.speed = speed.unwrap_or(Scale::ONE);
         }
     }
 
-    /// What `Range` is answered.
+    /// The `Range` of the reply.
     pub(super) fn range(&self) -> String {
         let time = |ns: u64| match self.terms.is_by_clock {
             true => clock_text(from_ns(unix_ns(ns, self.begun_ns))),
@@ -167,9 +175,13 @@ impl PlayRequest {
 }
 
 impl Connection<'_> {
-    /// From when to when, how fast and which way.
-    pub(super) fn terms(&self, request: &Asked, of: &Playable<'_>) -> Result<Terms, Unwanted> {
-        let range = range::asked(request)?;
+    /// Parses the terms of a PLAY.
+    pub(super) fn terms(
+        &self,
+        request: &ClientRequest,
+        of: &Playable<'_>,
+    ) -> Result<Terms, Unwanted> {
+        let range = range::requested(request)?;
         let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
         let is_now = matches!(
@@ -182,7 +194,7 @@ impl Connection<'_> {
             None => (None, None),
             Some(Range::Npt(range)) => npt(range),
             Some(Range::Utc(range)) => {
-                // How far its clock is from the host's at about that time.
+                // The drift at about that time.
                 let about = utc(range, i128::from(of.master.begun_unix_ns))?;
                 let about = about.0.or(about.1).unwrap_or(0);
                 let (begun_ns, _) = self.clock_of(&of.parts[0], &of.master, about)?;
@@ -190,13 +202,13 @@ impl Connection<'_> {
             }
             Some(other) => {
                 return Err(range_error(format!(
-                    "{other}: npt and clock are what can be played by"
+                    "{other}: only npt and clock ranges are supported"
                 )));
             }
         };
         let scale = scale(request, of)?;
         if is_now && !self.goes_on(of) {
-            return Err(range_error("nothing of it is recorded now: it has ended"));
+            return Err(range_error("`now`: the recording has ended"));
         }
         if from.is_some_and(|from| is_empty(from, until_ns, scale)) {
             return Err(range_error("the range is empty"));
@@ -211,10 +223,10 @@ impl Connection<'_> {
         })
     }
 
-    /// The same, where it is known at once that it begins within what there is of the master.
+    /// As [`terms`](Self::terms); also refuses a beginning behind the end of the master.
     pub(super) fn terms_within(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         of: &Playable<'_>,
     ) -> Result<Terms, Unwanted> {
         let terms = self.terms(request, of)?;
@@ -228,8 +240,8 @@ impl Connection<'_> {
         Ok(terms)
     }
 
-    /// From where to where that is.
-    pub(super) fn wanted(&self, terms: Terms, of: &Playable<'_>) -> Result<PlayRequest, Unwanted> {
+    /// Finds the first packets for these terms.
+    pub(super) fn locate(&self, terms: Terms, of: &Playable<'_>) -> Result<PlayRequest, Unwanted> {
         let Terms {
             from,
             is_now,
@@ -239,7 +251,7 @@ impl Connection<'_> {
         } = terms;
         let is_back = scale < Scale(0);
         let starts = self.starts(of, (from, is_now), scale)?;
-        // The key frame that it begins with may be before it.
+        // The first key frame may be before the requested time.
         let begins = starts[0].as_ref();
         let begun_ns = begins.map_or(i128::from(of.master.begun_unix_ns), |of| of.begun_ns);
         let begins = begins.map_or(0, |begins| begins.found.start.media_ns);
@@ -277,7 +289,7 @@ impl Connection<'_> {
         let first = if is_back { firsts.max() } else { firsts.min() };
         Ok(PlayRequest {
             first_unix_ns: first
-                .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
+                .ok_or_else(|| range_error("no track that is set up has packets in the range"))?,
             parts,
             terms,
             begun_ns,
@@ -285,12 +297,12 @@ impl Connection<'_> {
         })
     }
 
-    /// How fast it is sent, for which as much more is reserved, or less: what was asked for, or as fast as it is shown
-    /// if the disks do not carry it for all that is played. `None`: nothing was said.
-    pub(super) fn speed(&self, speed: Option<Scale>, parts: &[Part]) -> Option<Scale> {
+    /// Reserves for the requested speed, or for the original one if the disks cannot serve it for all parts. Returns the speed
+    /// that is reserved; `None` if none was requested.
+    pub(super) fn reserve_speed(&self, speed: Option<Scale>, parts: &[Part]) -> Option<Scale> {
         let wanted = speed.unwrap_or(Scale::ONE);
         let change = |part: &Part, speed: Scale| {
-            // Whatever it is now, as that may be for a while.
+            // Not from the current rate, which may have been raised for a while.
             let rate = speed.of_rate(part.member.promised());
             part.reserved.change_rate(rate)?;
             part.member.plays_at(speed);
@@ -305,18 +317,18 @@ impl Connection<'_> {
         }
         for part in parts {
             if change(part, Scale::ONE).is_err() {
-                // What it had it keeps, and that is enough.
+                // The rate stays as it is, which is enough for the original speed.
                 part.member.plays_at(Scale::ONE);
             }
         }
         Some(Scale::ONE)
     }
 
-    /// Of each track the number of its first packet, and the timestamp of the time that the answer's `Range` begins with,
-    /// as far as the first blocks say, which are played as they are read for this.
+    /// `RTP-Info`: for each track the sequence number of its first packet, and the timestamp of the beginning of the reply's
+    /// `Range`, as far as they are in the first blocks. The blocks that are read for this are played later.
     pub(super) fn rtp_info(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         parts: &[Part],
         wanted: &mut PlayRequest,
     ) -> Option<String> {
@@ -342,7 +354,7 @@ impl Connection<'_> {
         (!said.is_empty()).then(|| said.join(","))
     }
 
-    /// The first packet of each track of a part, and when it is.
+    /// The number, header and media time of the first packet of each track of a part.
     fn first_packets(
         &self,
         part: &Part,
@@ -356,7 +368,7 @@ impl Connection<'_> {
         } = of;
         let first = found.start.packet;
         let read = found.look_into(&part.archive, &part.reserved, |block| {
-            // Behind one that is over another one may begin.
+            // The block may belong to the next recording, if this one has ended.
             let is_it = block.trailer.recording == recording.number;
             is_it.then(|| firsts_in(block, first, manner))
         });
@@ -366,7 +378,8 @@ impl Connection<'_> {
     }
 }
 
-/// The first packet of each track in a block from one on, and when it is; and the time of the last of all.
+/// The number, header and media time of the first packet of each track in a block, from packet `from` on; and the media time of
+/// the last packet.
 fn firsts_in(
     block: &Block<'_>,
     from: usize,
@@ -393,45 +406,42 @@ fn firsts_in(
     (firsts.into_iter().flatten().collect(), lasts_to_ns)
 }
 
-/// How fast it is to be sent.
-pub(super) fn speed(request: &Asked) -> Result<Option<Scale>, Unwanted> {
+/// The `Speed` of a request.
+pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, Unwanted> {
     let asked = request.typed_header::<Speed>();
-    let asked = asked.map_err(|_| range_error("the Speed is no number"))?;
+    let asked = asked.map_err(|_| range_error("invalid Speed header"))?;
     let Some(asked) = asked.map(f64::from) else {
         return Ok(None);
     };
     let speed = permille(asked, SPEED_PERMILLE).filter(|speed| speed.0 > 0);
-    let error = || {
-        range_error(
-            "a Speed is how fast packets come, from 0.1 to 16; backwards is a Scale below 0",
-        )
-    };
+    let error =
+        || range_error("Speed has to be from 0.1 to 16; to play backwards, use a negative Scale");
     speed.map(Some).ok_or_else(error)
 }
 
-/// How fast it is shown: what was asked for, or as it was where that cannot be.
-fn scale(request: &Asked, of: &Playable<'_>) -> Result<Scale, Unwanted> {
+/// The `Scale` of a request; the original one if the requested one is impossible.
+fn scale(request: &ClientRequest, of: &Playable<'_>) -> Result<Scale, Unwanted> {
     let asked = request.typed_header::<ScaleHeader>();
-    let asked = asked.map_err(|_| range_error("the Scale is no number"))?;
+    let asked = asked.map_err(|_| range_error("invalid Scale header"))?;
     let Some(asked) = asked.map(f64::from) else {
         return Ok(Scale::ONE);
     };
     let scale = permille(asked, SCALE_PERMILLE)
-        .ok_or_else(|| range_error("a Scale of nothing; PAUSE is what you mean"))?;
-    // Key frames are those of a picture that is played.
+        .ok_or_else(|| range_error("Scale must not be 0: use PAUSE"))?;
+    // Only key frames of a video track that is played can be shown.
     if scale.is_by_keys() && !of.parts.iter().any(|part| of.has_picture(part)) {
         return Ok(Scale::ONE);
     }
     Ok(scale)
 }
 
-/// A factor in thousandths, as near as may be; `None`: it is zero, or no number.
+/// A factor in thousandths, clamped to the allowed range; `None` if it is no number, or rounds to 0.
 pub(super) fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Scale> {
     let size = (factor.abs() * 1_000.0).round();
     if size.is_nan() || size < 1.0 {
         return None;
     }
-    // Numbers that are too large become the largest there is.
+    // The conversion saturates.
     let size = (size as i64).clamp(*allowed.start(), *allowed.end());
     Some(Scale(if factor < 0.0 { -size } else { size }))
 }
@@ -441,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_are_as_near_as_may_be() {
+    fn factor_is_rounded_and_clamped() {
         let near = |factor| permille(factor, SCALE_PERMILLE).map(|of| of.0);
         assert_eq!(near(2.0), Some(2_000));
         assert_eq!(near(-1.0), Some(-1_000));

@@ -1,4 +1,4 @@
-//! PLAY: packets go, each when its time has come, until PAUSE, TEARDOWN, silence, or the end of the connection.
+//! PLAY: packets are sent, each at its due time, until PAUSE, TEARDOWN, silence, or the end of the connection.
 
 mod sending;
 
@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Full, Outgoing, Sent, Tally, farewell};
-use super::parameters::named;
-use super::play_request::{PlayRequest, Playable, RequestedPart, Terms};
-use super::setup::played_at_least;
-use super::target::strange;
+use super::outgoing::{Destination, Outgoing, Sent, Tally, farewell};
+use super::parameters::named_part;
+use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
+use super::setup::player_rate_min;
+use super::target::unknown_part;
 use super::unwanted::Unwanted;
-use super::{Asked, Connection, Ended, Part, Role, RtspSession, Then};
+use super::{ClientRequest, Connection, ConnectionError, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
 use crate::archive::start::Place;
@@ -38,32 +38,38 @@ use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 
-/// What a request while playing leads to.
-enum After {
-    Goes,
-    /// PAUSE or TEARDOWN, and where each of what is played was.
-    Ends(Box<Asked>, Vec<Option<Place>>),
-    /// PLAY, where each of what is played was, and how it would have gone on.
-    Again(Box<Asked>, Vec<Option<Place>>, Vec<Option<Continuation>>),
+/// The end of playing.
+enum PlayEnd {
+    /// All packets were sent.
+    Completed,
+    /// By PAUSE or TEARDOWN, with the position of each part.
+    Stopped(Box<ClientRequest>, Vec<Option<Place>>),
+    /// By another PLAY, with the position of each part, and the state to go on with.
+    Replaced(
+        Box<ClientRequest>,
+        Vec<Option<Place>>,
+        Vec<Option<Continuation>>,
+    ),
+    /// With the connection, the server, or the session.
     Closed,
 }
 
-impl After {
-    /// Why nothing is played any more, for the log.
-    fn why(&self) -> &'static str {
+impl PlayEnd {
+    /// The reason for the log.
+    fn reason(&self) -> &'static str {
         match self {
-            Self::Goes => "all of it was sent",
-            Self::Ends(request, _) if *request.method() == Method::Pause => "it was paused",
-            Self::Ends(..) => "it was torn down",
-            Self::Again(..) => "something else is asked for",
-            Self::Closed => "the connection or the server ends",
+            Self::Completed => "all of it was sent",
+            Self::Stopped(request, _) if *request.method() == Method::Pause => "PAUSE",
+            Self::Stopped(..) => "TEARDOWN",
+            Self::Replaced(..) => "another PLAY",
+            Self::Closed => "the connection, the session or the server ends",
         }
     }
 }
 
 impl Connection<'_> {
-    /// Whether it can be played from there, and that it is.
-    pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+    /// Answers PLAY.
+    pub(super) fn begin_play(&mut self, request: &ClientRequest) -> (Response<Vec<u8>>, NextStep) {
         let Some(RtspSession {
             id,
             role: Role::Player { parts, .. },
@@ -71,31 +77,31 @@ impl Connection<'_> {
         }) = &self.session
         else {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
-            return (said.done(), Then::Next);
+            return (said.done(), NextStep::Read);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        if let Some(why) = strange(request) {
-            return (said(StatusCode::NotFound).because(why), Then::Next);
+        if let Some(why) = unknown_part(request) {
+            return (said(StatusCode::NotFound).because(why), NextStep::Read);
         }
-        let of = match self.playable() {
-            Ok(of) => of,
-            Err((status, why)) => return (said(status).because(why), Then::Next),
+        let playable = match self.playable() {
+            Ok(playable) => playable,
+            Err((status, why)) => return (said(status).because(why), NextStep::Read),
         };
         let wanted = self
-            .terms(request, &of)
-            .and_then(|terms| self.wanted(terms, &of));
+            .terms(request, &playable)
+            .and_then(|terms| self.locate(terms, &playable));
         let mut wanted = match wanted {
             Ok(wanted) => wanted,
             Err(Unwanted::Range(why)) => {
-                return (said(StatusCode::InvalidRange).because(why), Then::Next);
+                return (said(StatusCode::InvalidRange).because(why), NextStep::Read);
             }
             Err(Unwanted::Archive(error)) => {
                 let said = said(StatusCode::InternalServerError);
-                return (said.because(error.to_string()), Then::Next);
+                return (said.because(error.to_string()), NextStep::Read);
             }
         };
-        let speed = self.speed(wanted.terms.speed, parts);
-        wanted.plays_at(speed);
+        let speed = self.reserve_speed(wanted.terms.speed, parts);
+        wanted.set_speed(speed);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
         if let Some(info) = self.rtp_info(request, parts, &mut wanted) {
             said = said.header(RTP_INFO, info);
@@ -106,26 +112,26 @@ impl Connection<'_> {
         if let Some(speed) = speed {
             said = said.header(SPEED, factor(speed));
         }
-        (said.done(), Then::Play(Box::new(wanted)))
+        (said.done(), NextStep::Play(Box::new(wanted)))
     }
 
-    /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
+    /// The request that goes on with what was played, after another PLAY was refused; `None` if that is impossible.
     fn go_on(
         &self,
         terms: Terms,
         continuations: Vec<Option<Continuation>>,
     ) -> Option<Box<PlayRequest>> {
         let mut of = self.playable().ok()?;
-        of.is_as_it_was = true;
-        // Without it that would be the beginning.
+        of.selection = PartSelection::Previous;
+        // Without a position it would play from the beginning.
         of.paused?;
-        let mut wanted = self.wanted(terms.going_on(), &of).ok()?;
-        wanted.plays_at(terms.speed);
+        let mut wanted = self.locate(terms.going_on(), &of).ok()?;
+        wanted.set_speed(terms.speed);
         wanted.continuations = continuations;
         Some(Box::new(wanted))
     }
 
-    /// What of the session can be played now.
+    /// The state of the session for a PLAY; or the status and the reason of its refusal.
     fn playable(&self) -> Result<Playable<'_>, (StatusCode, String)> {
         let Some(RtspSession {
             role: Role::Player { parts, is_live },
@@ -143,7 +149,7 @@ impl Connection<'_> {
                 Some(Part {
                     archive, recording, ..
                 }) => format!(
-                    "recording {} in volume {:?} is not there any more",
+                    "recording {} in volume {:?} has been deleted",
                     recording.number,
                     archive.volume().name()
                 ),
@@ -151,7 +157,7 @@ impl Connection<'_> {
             };
             return Err((StatusCode::NotFound, why));
         };
-        // What of the others has been deleted or overwritten is not played any more.
+        // Recordings of other volumes that have been deleted or overwritten are left out.
         let recordings = self.recordings(parts, &master);
         let recordings =
             recordings.map_err(|error| (StatusCode::InternalServerError, error.to_string()))?;
@@ -161,28 +167,28 @@ impl Connection<'_> {
             master,
             transports,
             paused: paused.as_deref(),
-            is_as_it_was: false,
+            selection: PartSelection::All,
             is_live: *is_live,
         })
     }
 
-    /// Plays, and what is asked for instead while it does; whether the connection goes on.
-    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, Ended> {
+    /// Plays, also what further PLAY requests ask for; returns false if the connection ends.
+    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, ConnectionError> {
         let mut next = Some(wanted);
         while let Some(wanted) = next {
             match self.play_once(*wanted)? {
                 None => return Ok(false),
-                Some(Then::Play(again)) => next = Some(again),
-                Some(Then::Next | Then::Record) => next = None,
+                Some(NextStep::Play(again)) => next = Some(again),
+                Some(NextStep::Read | NextStep::Record) => next = None,
             }
         }
         Ok(true)
     }
 
-    /// Plays; what follows, `None`: the connection has ended.
-    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<Then>, Ended> {
+    /// Plays one request to its end; returns `None` if the connection has ended.
+    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<NextStep>, ConnectionError> {
         let Some(mut session) = self.session.take() else {
-            return Ok(Some(Then::Next));
+            return Ok(Some(NextStep::Read));
         };
         session.paused = None;
         let mut sent = std::mem::take(&mut session.sent);
@@ -193,7 +199,7 @@ impl Connection<'_> {
             ..
         } = &session
         else {
-            return Ok(Some(Then::Next));
+            return Ok(Some(NextStep::Read));
         };
         let volumes = wanted.parts.iter().map(|of| {
             let volume = parts[of.number].archive.volume().name();
@@ -201,10 +207,17 @@ impl Connection<'_> {
             volume
         });
         let volumes: Vec<&str> = volumes.collect();
+        let volume = volumes.join("+");
         let (mut tally, terms) = (Tally::default(), wanted.terms);
-        let after = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
-        let why: &dyn std::fmt::Display = match &after {
-            Ok(after) => &after.why(),
+        let end = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
+        self.log_play_end(&volume, &end, tally);
+        session.sent = sent;
+        self.leave_playing(end?, session, terms)
+    }
+
+    fn log_play_end(&self, volume: &str, end: &Result<PlayEnd, ConnectionError>, tally: Tally) {
+        let why: &dyn std::fmt::Display = match end {
+            Ok(end) => &end.reason(),
             Err(error) => error,
         };
         let Tally {
@@ -212,54 +225,60 @@ impl Connection<'_> {
             bytes,
             copied_bytes,
         } = tally;
-        let volume = volumes.join("+");
-        match &after {
-            Err(Ended::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
+        match end {
+            Err(ConnectionError::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
                 tracing::warn!(peer = %self.peer, volume, %error, packets, bytes, copied_bytes, "playing fails");
             }
             _ => {
                 tracing::info!(peer = %self.peer, volume, %why, packets, bytes, copied_bytes, "playing ends");
             }
         }
-        match after? {
-            After::Closed => Ok(None),
-            After::Goes => {
-                session.sent = sent;
+    }
+
+    /// Answers the request that ended playing; returns `None` if the connection has ended.
+    fn leave_playing(
+        &mut self,
+        end: PlayEnd,
+        mut session: RtspSession,
+        terms: Terms,
+    ) -> Result<Option<NextStep>, ConnectionError> {
+        match end {
+            PlayEnd::Closed => Ok(None),
+            PlayEnd::Completed => {
                 self.session = Some(session);
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
-            After::Ends(request, positions) => {
+            PlayEnd::Stopped(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
-                    .session(id, self.shared.config.timeout)
+                    .session(&session.id, self.shared.config.timeout)
                     .done();
                 let is_pause = *request.method() == Method::Pause;
                 if is_pause {
-                    (session.paused, session.sent) = (Some(positions), sent);
+                    session.paused = Some(positions);
                     self.session = Some(session);
                 } else {
                     drop(session);
                 }
                 self.tell(&said)?;
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
-            After::Again(request, positions, continuations) => {
-                // Without a Range it goes on from there; what has ended begins anew.
+            PlayEnd::Replaced(request, positions, continuations) => {
+                // Without a Range, PLAY goes on from there; a presentation that has ended begins anew.
                 session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
-                session.sent = sent;
                 self.session = Some(session);
-                let (said, then) = self.begin_play(&request);
+                let (said, next) = self.begin_play(&request);
                 self.tell(&said)?;
-                if matches!(then, Then::Play(_)) {
-                    return Ok(Some(then));
+                if matches!(next, NextStep::Play(_)) {
+                    return Ok(Some(next));
                 }
                 if let Some(wanted) = self.go_on(terms, continuations) {
-                    return Ok(Some(Then::Play(wanted)));
+                    return Ok(Some(NextStep::Play(wanted)));
                 }
-                // It had come to its end, and that was all.
+                // The previous presentation had ended.
                 let session = self.session.as_mut();
                 let said = session.map(|of| farewell(&of.transports, &mut of.sent));
                 self.send_all(&said.unwrap_or_default())?;
-                Ok(Some(Then::Next))
+                Ok(Some(NextStep::Read))
             }
         }
     }
@@ -271,21 +290,21 @@ impl Connection<'_> {
         wanted: PlayRequest,
         id: &str,
         tally: &mut Tally,
-    ) -> Result<After, Ended> {
+    ) -> Result<PlayEnd, ConnectionError> {
         let listen = |part: &Part| part.archive.listen();
         let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
         let shared = self.shared;
         let Some(playback) = presentation(shared, parts, wanted)? else {
-            return Ok(After::Goes);
+            return Ok(PlayEnd::Completed);
         };
         let mut out = Outgoing::new(playback, transports, sent);
-        let after = self.send_all_of(&mut out, parts, &live, id);
+        let end = self.send_all_of(&mut out, parts, &live, id);
         *tally = out.tally();
-        after
+        end
     }
 }
 
-/// What is wanted, of what is reserved.
+/// The presentation of a request, with the streams of the session.
 fn presentation<'b>(
     shared: &'b Shared,
     parts: &'b [Part],
@@ -297,14 +316,14 @@ fn presentation<'b>(
         mut continuations,
         ..
     } = wanted;
-    // What is read is there after a period of the disks. The first block is there already, so that each one behind it is
-    // asked for a block's period earlier than if it were not: so much earlier playing begins, or what that block lasts.
+    // A read takes up to a period of the disks. If the first block has been read already, each further one is requested a
+    // block's period earlier: playing begins earlier by that, or by the length of the first block if that is shorter.
     let waits = of_parts.iter().map(|of| {
         let stream = &parts[of.number].reserved;
         let period = |of| stream.rate().period_of(of).unwrap_or(Nanos::ZERO);
         let buffer = period(stream.buffer());
         let sooner = of.lasts(first_unix_ns).min(buffer);
-        // Of a longer block of the disks it may have no more than its last one to go on with.
+        // With longer blocks of the disks the first block may be the last buffer of one.
         let later = period(stream.block()).saturating_sub(buffer);
         let waits = stream.longest_period().saturating_add(later);
         waits.saturating_sub(sooner)
@@ -317,13 +336,13 @@ fn presentation<'b>(
             description,
             reserved,
             member,
-            is_guess,
+            estimate,
             first_track,
             ..
         } = &parts[of.number];
         let (buffer, block) = (reserved.buffer().get(), reserved.block().get());
         let recorded = description.rate().unwrap_or(shared.config.rate);
-        let demand = PlayerDemand::new(buffer, *is_guess, recorded, played_at_least(block));
+        let demand = PlayerDemand::new(buffer, *estimate, recorded, player_rate_min(block));
         let origin = Origin {
             at,
             media_ns: media_ns(first_unix_ns, of.begun_ns),
@@ -354,7 +373,7 @@ fn presentation<'b>(
     Ok(Presentation::new(played, first_unix_ns))
 }
 
-/// What of a volume is played behind what is wanted of it: the master is played alone.
+/// The recordings of a volume that are played after the first one; `None` for the master, which is played alone.
 fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Option<Others<'b>> {
     let (first, last) = of.numbers?;
     let (master, part) = (parts.first()?, parts.get(of.number)?);
@@ -368,12 +387,12 @@ fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Opti
     })
 }
 
-/// A factor as headers have it.
+/// A factor in the format of headers.
 fn factor(of: Scale) -> String {
     format!("{:.3}", of.0 as f64 / 1_000.0)
 }
 
-impl From<ArchiveError> for Ended {
+impl From<ArchiveError> for ConnectionError {
     fn from(error: ArchiveError) -> Self {
         Self::Play(PlayError::Archive(error))
     }

@@ -1,25 +1,25 @@
-//! What a `Range` says, as times, and how times are said.
+//! Parsing and writing of the times of a `Range`.
 
 use std::time::{Duration, SystemTime};
 
 use rtsp_types::headers::{self, NptRange, NptTime, Range, UtcRange, UtcTime};
 
-use super::Asked;
+use super::ClientRequest;
 use super::unwanted::{Unwanted, range_error};
 use crate::play::presentation::media_ns;
 
-/// From where to where, if anything is said of that.
-pub(super) fn asked(request: &Asked) -> Result<Option<Range>, Unwanted> {
+/// The range of a request, if it has one.
+pub(super) fn requested(request: &ClientRequest) -> Result<Option<Range>, Unwanted> {
     let text = request.header(&headers::RANGE).map(|of| of.as_str().trim());
     if text.is_some_and(is_before_all) {
         return Ok(Some(Range::Npt(NptRange::From(NptTime::Seconds(0, None)))));
     }
     let range = request.typed_header::<Range>();
-    range.map_err(|_| range_error("the Range makes no sense"))
+    range.map_err(|_| range_error("invalid Range header"))
 }
 
-/// Whether a range is from before the beginning, for which RFC 2326 has no words. ffmpeg goes back a little for pictures that
-/// refer to others, also from the beginning, and writes that as `npt=0.-110-`.
+/// True if a range begins before 0, which RFC 2326 does not define. ffmpeg seeks to a little before the requested time, also
+/// from the beginning, and writes that as `npt=0.-110-`.
 fn is_before_all(range: &str) -> bool {
     let from = range
         .strip_prefix("npt=")
@@ -34,7 +34,8 @@ fn is_before_all(range: &str) -> bool {
     signs.contains(&true) && !seconds.is_empty() && is_number(seconds) && is_number(fraction)
 }
 
-/// From where to where, in nanoseconds; `None`: from where it is, or from now on; to the end.
+/// The beginning and the end of a range in nanoseconds. A beginning of `None` is the current position or now, an end of `None`
+/// the end of the recording.
 pub(super) fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
     match range {
         NptRange::Empty => (None, None),
@@ -62,11 +63,10 @@ fn nanos(time: NptTime) -> Option<u64> {
     Some(whole.saturating_add(u64::from(nanos.unwrap_or(0))))
 }
 
-/// The same by the wall clock, for a recording that began then.
+/// As [`npt`], for times of the wall clock and a recording that began at `begun_ns`.
 pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
     let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
-        let at = utc_unix_ns(time)
-            .ok_or_else(|| range_error(format!("{time}: there is no such time")))?;
+        let at = utc_unix_ns(time).ok_or_else(|| range_error(format!("{time}: no such time")))?;
         Ok(Some(from_ns(media_ns(i128::from(at), begun_ns))))
     };
     Ok(match range {
@@ -77,12 +77,12 @@ pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Optio
     })
 }
 
-/// What is below zero is zero.
+/// Converts, with 0 for negative values.
 pub(super) fn from_ns(ns: i128) -> u64 {
     u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
 }
 
-/// A time by the wall clock, in nanoseconds since 1970.
+/// A time of the wall clock in nanoseconds since 1970; `None` if there is no such time.
 fn utc_unix_ns(time: UtcTime) -> Option<u64> {
     let UtcTime {
         date,
@@ -98,7 +98,7 @@ fn utc_unix_ns(time: UtcTime) -> Option<u64> {
     ns.checked_add(u64::from(nanoseconds.unwrap_or(0)))
 }
 
-/// A time in nanoseconds since 1970, as RTSP writes it.
+/// A time in nanoseconds since 1970, in the format of RTSP.
 pub(super) fn clock_text(unix_ns: u64) -> String {
     let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns);
     let text = humantime::format_rfc3339_millis(at).to_string();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_by_the_clock_are_read_as_they_are_written() {
+    fn times_of_the_wall_clock_are_read_as_they_are_written() {
         let at = 1_518_568_087_133_000_000;
         let text = clock_text(at);
         assert_eq!(text, "20180214T002807.133Z");
@@ -125,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_the_beginning_is_told_from_nonsense() {
+    fn range_before_the_beginning_is_distinguished_from_invalid_ones() {
         for range in ["npt=0.-110-", "npt=-1.-500-", "npt=-1.000-", "npt=-5-"] {
             assert!(is_before_all(range), "{range}");
-            // It cannot be read otherwise, nor as something else.
+            // The library refuses it.
             assert!(range.parse::<Range>().is_err(), "{range}");
         }
         for range in [

@@ -1,38 +1,78 @@
-//! RECORD: packets come, by UDP or between requests, until TEARDOWN, silence, or the end of the connection.
+//! RECORD: packets arrive by UDP or between requests, until TEARDOWN, silence, or the end of the connection.
+//!
+//! [`RecordingSteps`] decides about the next action; this module carries it out.
 
-use std::net::SocketAddr;
+mod steps;
+
+use std::fmt::Display;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use engine::clock;
+use engine::stream::PaceReport;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
-use sched::units::Time;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
-use super::{Asked, Connection, Ended, Reserved, Role, RtspSession, Then};
+use super::{ClientRequest, Connection, ConnectionError, NextStep, Reserved, Role, RtspSession};
 use crate::archive::block::Kind;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
-use crate::rtsp::receive::{Came, ITEMS_AT_A_TIME, ReceiveError, Wakes};
+use crate::rtsp::receive::{ITEMS_AT_A_TIME, Partial, ReceiveError, Wakes};
 use crate::rtsp::reports::Reports;
 use crate::rtsp::transport::Transport;
 use crate::session::registry::Session;
+use steps::{Action, Conditions, EndReason, RecordingSteps, SleepKind, SleepPlan};
 
-/// Why nothing more is received.
-enum Over {
-    /// PAUSE or TEARDOWN.
-    Asked(Box<Asked>),
-    /// All who were recorded have said that they leave.
-    Left,
-    /// The connection or the server ends, or somebody has ended the session.
+/// The end of a recording.
+enum RecordingEnd {
+    /// By PAUSE or TEARDOWN.
+    Requested(Box<ClientRequest>),
+    /// All senders have left.
+    SendersLeft,
+    /// With the connection, the server, or the session.
     Closed,
 }
 
+/// A recording while packets arrive.
+struct RecordingRun<'r, 's> {
+    recorder: &'r mut RtpRecorder<'s>,
+    member: &'r Arc<Session>,
+    changes: &'r mut Changes,
+    transports: &'r [Option<Transport>],
+    session_id: &'r str,
+    reports: Reports,
+    partial: Option<Partial>,
+    /// Items that may still be taken from the connection in this turn.
+    items_left: usize,
+}
+
+impl RecordingRun<'_, '_> {
+    fn conditions(&mut self) -> Conditions {
+        let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
+        let by_udp = self.transports.iter().any(is_udp);
+        Conditions {
+            has_room: self.recorder.has_room(by_udp),
+            is_mid_packet: self.partial.is_some(),
+            over_at: self.recorder.over_at(),
+            report_at: self.reports.next_at(),
+        }
+    }
+}
+
+/// The volume and the number of a recording, for the log.
+struct RecordingName {
+    volume: String,
+    number: u64,
+}
+
 impl Connection<'_> {
-    /// Whether it can be recorded now, and that it is.
-    pub(super) fn begin_record(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+    /// Answers RECORD, and reserves for the recording if it follows a PAUSE.
+    pub(super) fn begin_record(
+        &mut self,
+        request: &ClientRequest,
+    ) -> (Response<Vec<u8>>, NextStep) {
         let session = self.session.as_ref();
         let is_ready = session.is_some_and(|session| {
             let is_set_up = session.transports.iter().any(Option::is_some);
@@ -44,18 +84,18 @@ impl Connection<'_> {
         }
         if !is_ready {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
-            return (said.log(self.peer, request).done(), Then::Next);
+            return (said.log(self.peer, request).done(), NextStep::Read);
         }
         // After a PAUSE it is another recording.
         if let Err(refused) = self.reserve_recording(request) {
-            return (refused.log(self.peer, request).done(), Then::Next);
+            return (refused.log(self.peer, request).done(), NextStep::Read);
         }
         let said = self.in_session(request, StatusCode::Ok).done();
-        (said, Then::Record)
+        (said, NextStep::Record)
     }
 
-    /// Records to the end; whether the connection goes on.
-    pub(super) fn record(&mut self) -> Result<bool, Ended> {
+    /// Records to the end; returns false if the connection ends as well.
+    pub(super) fn record(&mut self) -> Result<bool, ConnectionError> {
         let Some(mut session) = self.session.take() else {
             return Ok(true);
         };
@@ -81,45 +121,82 @@ impl Connection<'_> {
         else {
             return Ok(true);
         };
-        let number = writing.number();
-        let volume = writing.archive().volume().name().to_owned();
-        tracing::info!(peer = %self.peer, volume, recording = number, "a recording begins");
+        let name = RecordingName {
+            volume: writing.archive().volume().name().to_owned(),
+            number: writing.number(),
+        };
+        tracing::info!(peer = %self.peer, volume = name.volume, recording = name.number, "a recording begins");
         transports.iter().flatten().for_each(Transport::widen);
-        let mut tape = RtpRecorder::new(&stream, writing, description, Arc::clone(&member))?;
+        let mut recorder = RtpRecorder::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
-        self.recorder = Some(Arc::clone(&member));
-        let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
-        let is_failing = matches!(
-            moved,
-            Err(Ended::Record(RecordError::Pace(_))
-                | Ended::Receive(ReceiveError::Record(RecordError::Pace(_))))
+        self.recording = Some(Arc::clone(&member));
+        let run = RecordingRun {
+            recorder: &mut recorder,
+            member: &member,
+            changes: &mut changes,
+            transports,
+            session_id: id,
+            reports: Reports::new(clock::now()),
+            partial: None,
+            items_left: 0,
+        };
+        let received = self.move_packets(run);
+        let end = self.finish_recording(recorder, received, &member, transports, &name);
+        drop(stream);
+        self.recording = None;
+        drop(member);
+        self.shared.archives.looks().look_at(&name.volume);
+        self.leave_recording(end?, session, changes)
+    }
+
+    /// Receives what is still in the sockets, and waits until all of it is durable.
+    fn finish_recording(
+        &mut self,
+        mut recorder: RtpRecorder<'_>,
+        received: Result<RecordingEnd, ConnectionError>,
+        member: &Session,
+        transports: &[Option<Transport>],
+        name: &RecordingName,
+    ) -> Result<RecordingEnd, ConnectionError> {
+        let has_failed = matches!(
+            received,
+            Err(ConnectionError::Record(RecordError::Pace(_))
+                | ConnectionError::Receive(ReceiveError::Record(RecordError::Pace(_))))
         );
-        let rest = match is_failing {
+        let rest = match has_failed {
             true => Ok(()),
             false => {
-                tape.end();
+                recorder.end();
                 let stops = [self.shared.stop.as_fd(), member.ends()];
-                self.receiver().rest(&mut tape, transports, &stops)
+                self.receiver().rest(&mut recorder, transports, &stops)
             }
         };
-        // Whatever ended it: what has come is written, and durable.
-        let received = tape.tally();
-        let finished = tape.finish();
-        // The first is the cause; where nothing was left to be written, the last knows nothing of it.
-        let failed: Option<&dyn std::fmt::Display> = match (&moved, &rest, &finished) {
-            (Err(error), ..) if is_failing => Some(error),
+        let tally = recorder.tally();
+        let finished = recorder.finish();
+        // The first error is the cause; where nothing was left to be written, the last step does not know of it.
+        let failure: Option<&dyn Display> = match (&received, &rest, &finished) {
+            (Err(error), ..) if has_failed => Some(error),
             (_, Err(error @ RecordError::Pace(_)), _) | (.., Err(error)) => Some(error),
             _ => None,
         };
-        if let Some(error) = failed {
+        if let Some(error) = failure {
+            let RecordingName { volume, number } = name;
             tracing::warn!(
-                peer = %self.peer, volume, recording = number, packets = received.packets, bytes = received.bytes, %error,
+                peer = %self.peer, volume, recording = number, packets = tally.packets, bytes = tally.bytes, %error,
                 "a recording fails: what was durable before is kept, and what came since may be lost"
             );
         }
         let (report, tally) = finished?;
-        // Nobody was listened to meanwhile.
+        // The peer was not listened to meanwhile.
         self.heard = clock::now();
+        self.log_recording_end(name, &report, tally);
+        let end = received?;
+        rest?;
+        Ok(end)
+    }
+
+    fn log_recording_end(&self, name: &RecordingName, report: &PaceReport, tally: Tally) {
+        let RecordingName { volume, number } = name;
         let Tally {
             packets,
             reports,
@@ -135,26 +212,30 @@ impl Connection<'_> {
             peer = %self.peer, volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
-        drop(stream);
-        self.recorder = None;
-        drop(member);
-        self.shared.archives.looks().look_at(&volume);
-        let over = moved?;
-        rest?;
-        let request = match over {
-            Over::Asked(request) => Some(request),
-            Over::Left => None,
-            Over::Closed => return Ok(false),
+    }
+
+    /// Answers the request that ended the recording, and those that were waiting; returns false if the connection ends.
+    fn leave_recording(
+        &mut self,
+        end: RecordingEnd,
+        session: RtspSession,
+        changes: Changes,
+    ) -> Result<bool, ConnectionError> {
+        let request = match end {
+            RecordingEnd::Requested(request) => Some(request),
+            RecordingEnd::SendersLeft => None,
+            RecordingEnd::Closed => return Ok(false),
         };
+        let timeout = self.shared.config.timeout;
         for said in changes.given_up() {
-            self.tell(&said.session(id, self.shared.config.timeout).done())?;
+            self.tell(&said.session(&session.id, timeout).done())?;
         }
         let Some(request) = request else {
-            // TEARDOWN is to come, or another RECORD.
+            // TEARDOWN follows, or another RECORD.
             self.session = Some(session);
             return Ok(true);
         };
-        let said = answer(Some(&request), StatusCode::Ok).session(id, self.shared.config.timeout);
+        let said = answer(Some(&request), StatusCode::Ok).session(&session.id, timeout);
         if *request.method() == Method::Pause {
             self.session = Some(session);
         } else {
@@ -164,173 +245,167 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    /// Receives until somebody ends it.
+    /// Receives until the recording ends.
     fn move_packets(
         &mut self,
-        tape: &mut RtpRecorder<'_>,
-        member: &Arc<Session>,
-        changes: &mut Changes,
-        transports: &[Option<Transport>],
-        id: &str,
-    ) -> Result<Over, Ended> {
-        let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
-        let by_udp = transports.iter().any(is_udp);
-        let timeout = self.shared.config.timeout;
-        let mut partial = None;
-        let mut reports = Reports::new(clock::now());
-        // Whether packets wait in the connection for room.
-        let mut is_behind = false;
-        // What has come with RECORD has been read already; so may have what had no room.
-        let mut is_untried = true;
+        mut run: RecordingRun<'_, '_>,
+    ) -> Result<RecordingEnd, ConnectionError> {
+        let mut steps = RecordingSteps::new();
         loop {
-            tape.advance()?;
-            while let Some(said) = changes.answered() {
-                self.send_all(&reports.rest())?;
-                self.tell(&said.session(id, timeout).done())?;
+            run.recorder.advance()?;
+            while let Some(said) = run.changes.answered() {
+                self.send_all(&run.reports.rest())?;
+                self.tell_in_session(said, &run)?;
             }
-            let has_room = tape.has_room(by_udp);
-            let report_at = match has_room && !is_behind {
-                true => reports.next_at(),
-                false => Some(Time::MAX),
-            };
-            let over_at = tape
-                .over_at()
-                .filter(|_| has_room && !is_behind && partial.is_none());
-            let due = [report_at, over_at].into_iter().flatten().min();
-            let is_untold = report_at.is_none();
-            is_untried |= is_behind && has_room;
-            let mut ready = self.sleep(
-                tape,
-                member,
-                transports,
-                has_room,
-                (due, is_untold, is_untried),
-            )?;
-            if std::mem::take(&mut is_untried) {
-                ready.push(Wakes::Socket);
+            run.items_left = ITEMS_AT_A_TIME;
+            let plan = steps.begin_turn(run.conditions());
+            let ready = self.sleep(&run, plan)?;
+            steps.woken(&ready, clock::now());
+            if let Some(end) = self.apply_all(&mut steps, &mut run)? {
+                return Ok(end);
             }
-            if ready.contains(&Wakes::Disks) {
-                tape.writer().drain();
-            }
-            if ready.contains(&Wakes::Stop) {
-                return Ok(Over::Closed);
-            }
-            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
-            if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
-                tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
-                self.send_all(&reports.rest())?;
-                return Ok(Over::Left);
-            }
-            for of in &ready {
-                if let Wakes::Track(track, kind) = of {
-                    self.receiver().udp(tape, transports, *track, *kind)?;
-                }
-            }
-            if ready.contains(&Wakes::Socket) {
-                let mut items = ITEMS_AT_A_TIME;
-                loop {
-                    let mut receiver = self.receiver();
-                    match receiver.between(tape, transports, &mut partial, &mut items)? {
-                        Came::Request(request) => {
-                            self.heard = clock::now();
-                            self.send_all(&reports.rest())?;
-                            if let Some(refused) = self.admit(&request)? {
-                                self.tell(&refused.done())?;
-                                is_behind = true;
-                                break;
-                            }
-                            if matches!(request.method(), Method::Teardown | Method::Pause) {
-                                return Ok(Over::Asked(request));
-                            }
-                            if let Some(said) = while_recording(self.peer, request, member, changes)
-                            {
-                                let said = said.session(id, timeout).done();
-                                self.tell(&said)?;
-                            }
-                            // Who takes each answer late does not keep the disks from what there is to do for them.
-                            is_behind = true;
-                            break;
-                        }
-                        Came::Response(_) => {}
-                        Came::Nothing => {
-                            is_behind = false;
-                            break;
-                        }
-                        Came::NoRoom | Came::More => {
-                            is_behind = true;
-                            break;
-                        }
-                        Came::End => return Ok(Over::Closed),
-                    }
-                }
-            }
-            if has_room && !is_behind {
-                reports.send(&mut self.link, tape, transports, clock::now());
-            }
-            // Who waits for a buffer is not listened to.
-            if !has_room || is_behind {
-                self.heard = clock::now();
-            }
-            if clock::now() >= self.heard.saturating_add(self.timeout()) {
-                tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
-                return Ok(Over::Closed);
+            let silent_at = self.heard.saturating_add(self.timeout());
+            steps.end_turn(clock::now(), silent_at);
+            if let Some(end) = self.apply_all(&mut steps, &mut run)? {
+                return Ok(end);
             }
         }
+    }
+
+    /// Carries out all actions; `Some` if one ends the recording.
+    fn apply_all(
+        &mut self,
+        steps: &mut RecordingSteps,
+        run: &mut RecordingRun<'_, '_>,
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
+        while let Some(action) = steps.next_action() {
+            if let Some(end) = self.apply(action, steps, run)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    fn apply(
+        &mut self,
+        action: Action,
+        steps: &mut RecordingSteps,
+        run: &mut RecordingRun<'_, '_>,
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
+        match action {
+            Action::DrainDisks => run.recorder.writer().drain(),
+            Action::ReceiveDatagrams(track, kind) => {
+                let mut receiver = self.receiver();
+                receiver.udp(run.recorder, run.transports, track, kind)?;
+            }
+            Action::ReadConnection => {
+                let (partial, items) = (&mut run.partial, &mut run.items_left);
+                let mut receiver = self.receiver();
+                steps.received(receiver.between(run.recorder, run.transports, partial, items)?);
+            }
+            Action::Answer(request) => return self.answer_while_recording(request, run),
+            Action::SendReports => {
+                let now = clock::now();
+                let (recorder, transports) = (&mut *run.recorder, run.transports);
+                run.reports.send(&mut self.link, recorder, transports, now);
+            }
+            Action::RestartSilence => self.heard = clock::now(),
+            Action::End(reason) => return self.end_recording(reason, run).map(Some),
+        }
+        Ok(None)
+    }
+
+    fn end_recording(
+        &mut self,
+        reason: EndReason,
+        run: &mut RecordingRun<'_, '_>,
+    ) -> Result<RecordingEnd, ConnectionError> {
+        match reason {
+            EndReason::Closed | EndReason::Stopped => {}
+            EndReason::SendersLeft => {
+                tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
+                self.send_all(&run.reports.rest())?;
+                return Ok(RecordingEnd::SendersLeft);
+            }
+            EndReason::Silent => {
+                tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
+            }
+        }
+        Ok(RecordingEnd::Closed)
+    }
+
+    /// Answers a request between packets; `Some` if it ends the recording, which is answered later.
+    fn answer_while_recording(
+        &mut self,
+        request: Box<ClientRequest>,
+        run: &mut RecordingRun<'_, '_>,
+    ) -> Result<Option<RecordingEnd>, ConnectionError> {
+        self.heard = clock::now();
+        self.send_all(&run.reports.rest())?;
+        if let Some(refused) = self.admit(&request)? {
+            self.tell(&refused.done())?;
+            return Ok(None);
+        }
+        let said = match request.method() {
+            Method::Teardown | Method::Pause => return Ok(Some(RecordingEnd::Requested(request))),
+            Method::Options => options(&request),
+            Method::GetParameter | Method::SetParameter => {
+                match run.changes.ask(request, run.member) {
+                    Some(said) => said,
+                    None => return Ok(None),
+                }
+            }
+            _ => answer(Some(&request), StatusCode::MethodNotValidInThisState)
+                .log(self.peer, &request),
+        };
+        self.tell_in_session(said, run)?;
+        Ok(None)
+    }
+
+    fn tell_in_session(
+        &mut self,
+        said: Answer,
+        run: &RecordingRun<'_, '_>,
+    ) -> Result<(), ConnectionError> {
+        let timeout = self.shared.config.timeout;
+        self.tell(&said.session(run.session_id, timeout).done())
     }
 
     fn sleep(
         &self,
-        tape: &RtpRecorder<'_>,
-        member: &Session,
-        transports: &[Option<Transport>],
-        has_room: bool,
-        (due, is_untold, is_untried): (Option<Time>, bool, bool),
-    ) -> Result<Vec<Wakes>, Ended> {
+        run: &RecordingRun<'_, '_>,
+        plan: SleepPlan,
+    ) -> Result<Vec<Wakes>, ConnectionError> {
+        let (recorder, transports) = (&*run.recorder, run.transports);
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
-        wait.readable(member.ends(), Wakes::Stop);
-        wait.readable(tape.writer().event(), Wakes::Disks);
-        wait.readable(tape.writer().memory_event(), Wakes::Disks);
-        let is_between = |transport: &Option<Transport>| {
+        wait.readable(run.member.ends(), Wakes::Stop);
+        wait.readable(recorder.writer().event(), Wakes::Disks);
+        wait.readable(recorder.writer().memory_event(), Wakes::Disks);
+        let is_interleaved = |transport: &Option<Transport>| {
             matches!(transport, Some(Transport::Interleaved { .. }))
         };
-        // What comes between packets is not read either while there is no room for these.
-        if has_room || !transports.iter().any(is_between) {
+        // Requests between packets are not read either while there is no room for the packets.
+        if plan.has_room || !transports.iter().any(is_interleaved) {
             self.link.hear(&mut wait, Wakes::Socket);
         }
         for (track, transport) in transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
-                && has_room
-                && !tape.is_receiving()
+                && plan.has_room
+                && !recorder.is_receiving()
             {
-                // Who leaves and begins anew says the one here and the other there.
+                // A sender that restarts says BYE by RTCP and goes on by RTP: RTCP is received first.
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
                 wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
             }
         }
-        if is_untold {
+        if plan.awaits_writable {
             wait.add(self.link.as_fd(), PollFlags::OUT, Wakes::Writable);
         }
-        let silent = self.heard.saturating_add(self.timeout());
-        let due = tape.writer().next_at().into_iter().chain(due);
-        let until = due.chain([silent]).min();
-        Ok(wait.sleep(tape.writer().arm() && !is_untried, until)?)
-    }
-}
-
-/// What is said to a request beside packets, if not later.
-fn while_recording(
-    peer: SocketAddr,
-    request: Box<Asked>,
-    member: &Arc<Session>,
-    changes: &mut Changes,
-) -> Option<Answer> {
-    match request.method() {
-        Method::Options => Some(options(&request)),
-        Method::GetParameter | Method::SetParameter => changes.ask(request, member),
-        _ => {
-            let said = answer(Some(&request), StatusCode::MethodNotValidInThisState);
-            Some(said.log(peer, &request))
-        }
+        let silent_at = self.heard.saturating_add(self.timeout());
+        let due = recorder.writer().next_at().into_iter().chain(plan.until);
+        let until = due.chain([silent_at]).min();
+        let may_block = recorder.writer().arm() && plan.sleep == SleepKind::Block;
+        Ok(wait.sleep(may_block, until)?)
     }
 }

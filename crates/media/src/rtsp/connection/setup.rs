@@ -1,4 +1,4 @@
-//! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
+//! ANNOUNCE, DESCRIBE and SETUP: the description of a session, its transports, and its reservation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,33 +12,34 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
-use super::{Asked, Connection, Held, Part, Reserved, Role, RtspSession};
+use super::{ClientRequest, Connection, Part, Reserved, ReservedStream, Role, RtspSession};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
+use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::{About, Does};
 
-/// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
+/// A player reserves at least a block in this time, so that playing begins that soon: by UDP, GStreamer waits for 5 s.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
 
-/// What that takes.
-pub(super) fn played_at_least(block_bytes: u64) -> BytesPerSecond {
+/// The minimum rate of a player.
+pub(super) fn player_rate_min(block_bytes: u64) -> BytesPerSecond {
     BytesPerSecond(block_bytes * 1_000_000_000 / PLAYED_WITHIN.get())
 }
 
-/// Blocks from which it is known what a recording takes to be played.
+/// A recording with this many blocks is long enough for its rate to be measured.
 const MEASURED_BLOCKS_MIN: u64 = 8;
 
-/// The host has no descriptor for what ends the session.
-fn unlisted(request: &Asked, error: &std::io::Error) -> Answer {
+/// The refusal if the host has no descriptor or no random numbers for a session.
+fn host_refusal(request: &ClientRequest, error: &std::io::Error) -> Answer {
     answer(Some(request), StatusCode::ServiceUnavailable).reason(error.to_string())
 }
 
 impl Connection<'_> {
-    /// Takes a description of what is to be recorded.
-    pub(super) fn announce(&mut self, request: &Asked) -> Answer {
+    /// ANNOUNCE: takes the description of a recording.
+    pub(super) fn announce(&mut self, request: &ClientRequest) -> Answer {
         if self.session.is_some() {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
@@ -83,7 +84,7 @@ impl Connection<'_> {
         self.begin(request, role, tracks)
     }
 
-    fn begin(&mut self, request: &Asked, role: Role, tracks: usize) -> Answer {
+    fn begin(&mut self, request: &ClientRequest, role: Role, tracks: usize) -> Answer {
         match session_id() {
             Ok(id) => {
                 self.session = Some(RtspSession {
@@ -101,13 +102,13 @@ impl Connection<'_> {
         }
     }
 
-    /// What can be played there.
-    pub(super) fn describe(&mut self, request: &Asked) -> Answer {
+    /// DESCRIBE: the description of what a URL names.
+    pub(super) fn describe(&mut self, request: &ClientRequest) -> Answer {
         let recorded = match self.recorded(request) {
             Ok(recorded) => recorded,
             Err(said) => return said,
         };
-        // All of it is as long as the master.
+        // The presentation is as long as the master.
         let [master, others @ ..] = &recorded[..] else {
             return answer(Some(request), StatusCode::NotFound);
         };
@@ -117,7 +118,7 @@ impl Connection<'_> {
             Err(error) => return unopened(request, &error.into()),
         };
         let went_on = master.archive.went_on(&master.recording);
-        let ends = (!went_on).then_some(behind(extent.end));
+        let ends = (!went_on).then_some(next_millisecond(extent.end));
         let others = others.iter().map(|of| &of.description);
         let text = master
             .description
@@ -130,29 +131,29 @@ impl Connection<'_> {
             .body("application/sdp", text)
     }
 
-    /// Takes a transport for a track; the first one of a session reserves for all of it.
-    pub(super) fn set_up(&mut self, request: &Asked) -> Answer {
+    /// SETUP: chooses the transport of a track. The first SETUP reserves for all tracks.
+    pub(super) fn set_up(&mut self, request: &ClientRequest) -> Answer {
         let asked = request.header(&TRANSPORT);
         let Some(asked) = asked.and_then(|asked| transports(asked.as_str())) else {
             return answer(Some(request), StatusCode::UnsupportedTransport)
-                .reason("the Transport makes no sense");
+                .reason("invalid Transport header");
         };
         let is_new = self.session.is_none();
         if is_new && let Err(said) = self.begin_player(request) {
             return said;
         }
         let said = self.set_up_track(request, &asked);
-        // Nothing half reserved stays behind.
+        // A failed SETUP leaves no session.
         if is_new && !said.is_ok() {
             self.session = None;
         }
         said
     }
 
-    fn set_up_track(&mut self, request: &Asked, asked: &Transports) -> Answer {
+    fn set_up_track(&mut self, request: &ClientRequest, asked: &Transports) -> Answer {
         let Some(track) = self.track(request) else {
             return answer(Some(request), StatusCode::NotFound)
-                .reason("there is no such track; DESCRIBE or ANNOUNCE say how they are called");
+                .reason("there is no such track: DESCRIBE or ANNOUNCE name the tracks");
         };
         let taken = |session: &RtspSession| session.transports[track].is_some();
         if self.session.as_ref().is_some_and(taken) {
@@ -187,28 +188,28 @@ impl Connection<'_> {
         self.in_session(request, StatusCode::Ok).typed(&header)
     }
 
-    /// Which track a request names, by how it was announced or described; the only one is named by the presentation.
-    fn track(&self, request: &Asked) -> Option<usize> {
+    /// The track that a request names as it was announced or described. The URL of the presentation names its only track.
+    fn track(&self, request: &ClientRequest) -> Option<usize> {
         let session = self.session.as_ref()?;
         let asked = target(request)?.rest;
         let mut named = track_named(session, &asked);
         if named.is_none() && asked.is_empty() {
-            // Behind a query that the presentation's URL has many clients write what is below it.
+            // Many clients append the track behind the query of the presentation's URL.
             named = below_query(request).and_then(|below| track_named(session, below));
         }
-        let is_nameless = match &session.role {
+        let has_no_names = match &session.role {
             Role::Publisher { description, .. } => {
                 let mut tracks = description.tracks().iter();
                 tracks.all(|track| track.control.is_none())
             }
             Role::Player { .. } => false,
         };
-        let only = session.transports.len() == 1 && (asked.is_empty() || is_nameless);
+        let only = session.transports.len() == 1 && (asked.is_empty() || has_no_names);
         named.or(only.then_some(0))
     }
 
-    /// A session for who plays without having announced anything: with its reservations.
-    fn begin_player(&mut self, request: &Asked) -> Result<(), Answer> {
+    /// Begins the session of a player, with its reservations.
+    fn begin_player(&mut self, request: &ClientRequest) -> Result<(), Answer> {
         let recorded = self.recorded(request)?;
         let is_live = target(request).is_some_and(|target| target.is_live);
         let mut tracks = 0;
@@ -216,7 +217,7 @@ impl Connection<'_> {
         for of in recorded {
             let first_track = tracks;
             tracks += of.description.tracks().len();
-            // All or nothing: those before are given back where one is refused.
+            // All or nothing: if one is refused, the ones before are given back.
             parts.push(self.part(request, of, first_track)?);
         }
         let begun = self.begin(request, Role::Player { parts, is_live }, tracks);
@@ -226,7 +227,7 @@ impl Connection<'_> {
     /// Reserves for playing a recording.
     fn part(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         recorded: Recorded,
         first_track: usize,
     ) -> Result<Part, Answer> {
@@ -235,14 +236,14 @@ impl Connection<'_> {
             recording,
             description,
         } = recorded;
-        let (rate, is_guess) = self
+        let (rate, estimate) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
-        let at_least = played_at_least(archive.header().block_bytes);
-        let from = match is_guess {
+        let at_least = player_rate_min(archive.header().block_bytes);
+        let from = match estimate {
             _ if rate < at_least => RateFrom::Soon,
-            true => RateFrom::Recorded,
-            false => RateFrom::Measured,
+            RateEstimate::Guessed => RateFrom::Recorded,
+            RateEstimate::Measured => RateFrom::Measured,
         };
         let rate = rate.max(at_least);
         let volume = archive.volume().name();
@@ -263,44 +264,45 @@ impl Connection<'_> {
             recording: recording.number,
         };
         let member = self.shared.archives.registry().join(about, &reserved);
-        let member = member.map_err(|error| unlisted(request, &error))?;
+        let member = member.map_err(|error| host_refusal(request, &error))?;
         let sources = sources(description.tracks().len());
         Ok(Part {
-            sources: sources.map_err(|error| unlisted(request, &error))?,
+            sources: sources.map_err(|error| host_refusal(request, &error))?,
             archive,
             recording,
             description,
             reserved,
             member,
-            is_guess,
+            estimate,
             first_track,
         })
     }
 
-    /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary; at most what was
-    /// reserved for recording it, as its last blocks say it: they were not written faster, whatever their timestamps
-    /// say. Of one that has few blocks just that, which is a guess.
+    /// The rate for playing a recording: the size of its blocks over its length, and a tenth, as it may vary. At most the rate
+    /// that was reserved for recording it, according to its last blocks: it was not written faster, whatever its timestamps
+    /// say. For a recording with few blocks it is guessed as that
+    /// rate.
     fn played_rate(
         &self,
         archive: &Archive,
         recording: &Recording,
         description: &Description,
-    ) -> Result<(BytesPerSecond, bool), ArchiveError> {
+    ) -> Result<(BytesPerSecond, RateEstimate), ArchiveError> {
         let blocks = recording.end - recording.first;
         let recorded = description.rate().unwrap_or(self.shared.config.rate);
         if blocks < MEASURED_BLOCKS_MIN {
-            return Ok((recorded, true));
+            return Ok((recorded, RateEstimate::Guessed));
         }
         let extent = archive.extent(&self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
-        // Of one whose clock has gone back it is not known.
+        // The length is unknown if the clock has gone back.
         let length = extent.end.saturating_sub(extent.start);
         if length == 0 {
-            return Ok((recorded, true));
+            return Ok((recorded, RateEstimate::Guessed));
         }
         let rate = bytes * 1_100_000_000 / u128::from(length);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-        Ok((BytesPerSecond(rate).min(recorded), false))
+        Ok((BytesPerSecond(rate).min(recorded), RateEstimate::Measured))
     }
 
     fn reserve(
@@ -309,7 +311,7 @@ impl Connection<'_> {
         name: &str,
         rate: BytesPerSecond,
         op: Op,
-    ) -> Result<Held, Refusal> {
+    ) -> Result<ReservedStream, Refusal> {
         let stream = self.shared.archives.pool().reserve(StreamSpec {
             name: name.to_owned(),
             volume: Arc::clone(archive.volume()),
@@ -320,11 +322,11 @@ impl Connection<'_> {
             span: None,
             wraps: true,
         })?;
-        Ok(Held(stream))
+        Ok(ReservedStream(stream))
     }
 
-    /// Reserves for a recording, if that has not been done.
-    pub(super) fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
+    /// Reserves for a recording, unless that has been done.
+    pub(super) fn reserve_recording(&mut self, request: &ClientRequest) -> Result<(), Answer> {
         let Some(RtspSession {
             role:
                 Role::Publisher {
@@ -361,7 +363,7 @@ impl Connection<'_> {
             recording: writing.number(),
         };
         let member = self.shared.archives.registry().join(about, &stream);
-        let member = member.map_err(|error| unlisted(request, &error))?;
+        let member = member.map_err(|error| host_refusal(request, &error))?;
         if let Some(RtspSession {
             role: Role::Publisher { reserved, .. },
             ..
@@ -377,21 +379,21 @@ impl Connection<'_> {
     }
 }
 
-/// The first whole millisecond behind a time: who asks for all that a description tells gets the last packet too, also
-/// if he says no more than milliseconds.
-fn behind(media_ns: u64) -> u64 {
+/// The first whole millisecond after a time: a player that requests the whole range of a description gets the last packet, also
+/// if it writes times in milliseconds.
+fn next_millisecond(media_ns: u64) -> u64 {
     const MILLISECOND: u64 = 1_000_000;
     (media_ns / MILLISECOND + 1).saturating_mul(MILLISECOND)
 }
 
-/// 64 random bits, as text: nobody guesses somebody else's session.
+/// 64 random bits in hexadecimal, so that a session identifier cannot be guessed.
 fn session_id() -> std::io::Result<String> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// An SSRC for each of so many tracks: random, as they are (RFC 3550, section 8.1).
+/// A random SSRC for each track (RFC 3550, section 8.1).
 fn sources(count: usize) -> std::io::Result<Vec<u32>> {
     let mut bytes = vec![0; 4 * count];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -399,12 +401,12 @@ fn sources(count: usize) -> std::io::Result<Vec<u32>> {
     Ok(each.iter().map(|of| u32::from_ne_bytes(*of)).collect())
 }
 
-/// The track that is called so in its description.
+/// The track with this name in the description.
 fn track_named(session: &RtspSession, asked: &str) -> Option<usize> {
     let Role::Publisher { description, .. } = &session.role else {
         return (0..session.transports.len()).find(|track| sdp::control(*track) == asked);
     };
-    // Encoders that name an application and a stream have both before the track.
+    // Encoders whose URL names an application and a stream write both before the track.
     let ends = |long: &str, short: &str| {
         let before = long.strip_suffix(short).filter(|_| !short.is_empty());
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
@@ -416,8 +418,8 @@ fn track_named(session: &RtspSession, asked: &str) -> Option<usize> {
     })
 }
 
-/// What is behind the last slash of a query.
-fn below_query(request: &Asked) -> Option<&str> {
+/// The part of a query behind its last slash.
+fn below_query(request: &ClientRequest) -> Option<&str> {
     let query = request.request_uri()?.query()?;
     query.rsplit_once('/').map(|(_, below)| below)
 }

@@ -1,4 +1,4 @@
-//! What a URL names: a volume to record in, recordings to play.
+//! The target of a URL: a volume to record in, or recordings to play.
 
 use std::sync::Arc;
 
@@ -7,34 +7,35 @@ use rtsp_types::StatusCode;
 
 use super::answer::{Answer, answer};
 use super::meanwhile::longest;
-use super::{Asked, Connection};
+use super::{ClientRequest, Connection};
 use crate::archive::archives::OpenError;
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::sdp::{self, Description};
 
-/// So many are played together.
+/// Recordings that are played together, at most.
 const PARTS_MAX: usize = 8;
 
-/// What a path names.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Target {
-    /// At least one.
+    /// The volumes, at least one.
     pub(super) volumes: Vec<String>,
-    /// A recording of the first of them by its number; the newest.
+    /// The number of a recording in the first volume; `None` is the newest one.
     pub(super) number: Option<u64>,
-    /// `live`: from now on.
+    /// `live`: the recording that is being made, from now on.
     pub(super) is_live: bool,
-    /// What follows.
+    /// The rest of the path: a track.
     pub(super) rest: String,
 }
 
-/// `/VOLUME`, `/VOLUME/7`, `/VOLUME/live`, each with a track behind it or not; `VOLUME+OTHER` for what is played together.
-pub(super) fn target(request: &Asked) -> Option<Target> {
+/// Parses `/VOLUME`, `/VOLUME/7` or `/VOLUME/live`, each with or without a track behind it; `VOLUME+OTHER` names recordings that
+/// are played together.
+pub(super) fn target(request: &ClientRequest) -> Option<Target> {
     of_path(request.request_uri()?.path())
 }
 
-/// The volumes of what a path names.
+/// The volumes that a path names.
 pub(crate) fn volumes(path: &str) -> Option<Vec<String>> {
     let first = path.trim_matches('/').split('/').next()?;
     let volumes = first.split('+').map(|volume| {
@@ -63,8 +64,9 @@ fn of_path(path: &str) -> Option<Target> {
     })
 }
 
-/// Why what a player names is no recording nor a track of one; `None`: it is, or names no volume at all.
-pub(super) fn strange(request: &Asked) -> Option<String> {
+/// Why the part of a player's path behind the volume is neither a recording nor a track; `None` if it is one, or the path names
+/// no volume.
+pub(super) fn unknown_part(request: &ClientRequest) -> Option<String> {
     let Target { number, rest, .. } = target(request)?;
     if rest.is_empty() || sdp::is_control(&rest) {
         return None;
@@ -77,28 +79,28 @@ pub(super) fn strange(request: &Asked) -> Option<String> {
     })
 }
 
-fn nameless(request: &Asked) -> Answer {
+fn missing_volume(request: &ClientRequest) -> Answer {
     answer(Some(request), StatusCode::NotFound)
         .reason("name a volume: rtsp://HOST/VOLUME, with %2B for a plus in its name")
 }
 
-/// The volume that a request would record in.
-pub(super) fn recorded_to(request: &Asked) -> Result<String, Answer> {
-    let target = target(request).ok_or_else(|| nameless(request))?;
-    let no = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
+/// The volume that a request records in.
+pub(super) fn recorded_to(request: &ClientRequest) -> Result<String, Answer> {
+    let target = target(request).ok_or_else(|| missing_volume(request))?;
+    let refused = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
     let [volume] = &target.volumes[..] else {
-        return no("a recording is made in one volume; a plus in its name is written as %2B");
+        return refused("a recording is made in one volume; a plus in its name is written as %2B");
     };
     if target.number.is_some() || target.is_live {
-        return no(
+        return refused(
             "a recording gets its number when it begins; name the volume alone: rtsp://HOST/VOLUME",
         );
     }
     Ok(volume.clone())
 }
 
-/// Why something recorded could not be opened, for the peer.
-pub(super) fn unopened(request: &Asked, error: &OpenError) -> Answer {
+/// The refusal if a recording or an archive could not be opened.
+pub(super) fn unopened(request: &ClientRequest, error: &OpenError) -> Answer {
     let status = match error {
         OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
         OpenError::Archive(
@@ -123,11 +125,11 @@ pub(super) struct Recorded {
 }
 
 impl Connection<'_> {
-    /// The recordings that a request names: the first one, and of the other volumes what was recorded with it. There is
-    /// one at least.
-    pub(super) fn recorded(&self, request: &Asked) -> Result<Vec<Recorded>, Answer> {
-        let target = target(request).ok_or_else(|| nameless(request))?;
-        if let Some(why) = strange(request) {
+    /// The recordings that a request names, at least one: the first one, and those of the other volumes that were recorded at the
+    /// same time.
+    pub(super) fn recorded(&self, request: &ClientRequest) -> Result<Vec<Recorded>, Answer> {
+        let target = target(request).ok_or_else(|| missing_volume(request))?;
+        if let Some(why) = unknown_part(request) {
             return Err(answer(Some(request), StatusCode::NotFound).reason(why));
         }
         let count = target.volumes.len();
@@ -150,10 +152,10 @@ impl Connection<'_> {
         Ok(recorded)
     }
 
-    /// The one in a volume: that which is named, or that which was recorded with the first one.
+    /// The recording of a volume: the one that is named, or the one that was recorded at the time of `first`.
     fn recorded_in(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         target: &Target,
         volume: &str,
         first: Option<&Recorded>,
@@ -185,7 +187,7 @@ impl Connection<'_> {
         if target.is_live && !archive.goes_on(&recording) {
             return Err(missing(match archive.is_recorded() {
                 true => format!(
-                    "nothing is on the disks yet of what is recorded in volume {volume:?}: ask again"
+                    "the recording in volume {volume:?} has no block on the disks yet: ask again"
                 ),
                 false => format!("nobody records in volume {volume:?}"),
             }));

@@ -1,13 +1,13 @@
-//! Why what a player asks for is not played.
+//! Reasons why a PLAY is refused.
 
 use crate::archive::ArchiveError;
 use crate::archive::archives::OpenError;
 
-/// Why what is asked for cannot be played.
+/// Why a PLAY is refused.
 pub(super) enum Unwanted {
-    /// It makes no sense, or there is no such time.
+    /// Its Range, Scale or Speed is invalid, or the recording has no such time.
     Range(String),
-    /// What is recorded cannot be read.
+    /// The recording cannot be read.
     Archive(OpenError),
 }
 
@@ -27,13 +27,13 @@ pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
     Unwanted::Range(why.into())
 }
 
-/// That it begins behind the end.
+/// The refusal of a range that begins behind the end.
 pub(super) fn ends_at(end_ns: u64) -> Unwanted {
     let end = seconds(end_ns);
     range_error(format!("the recording ends at {end} s"))
 }
 
-/// A time as people read it.
+/// A time in seconds with milliseconds.
 pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:03}", ns / 1_000_000_000, ns / 1_000_000 % 1_000)
 }

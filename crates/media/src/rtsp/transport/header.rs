@@ -1,13 +1,13 @@
-//! What a `Transport` header says, as far as anybody here goes by it.
+//! Parsing of `Transport` headers.
 //!
-//! The parser of the library takes no header that has an IPv6 address in it, as many cameras' answers do (`source=...`), nor
-//! an empty parameter, and does not survive a quote that is not closed. So it is shown only what is used.
+//! The parser of the library refuses headers with an IPv6 address, as many cameras send (`source=...`), or with an empty
+//! parameter, and panics on an unclosed quote. So it gets only the parameters that are used.
 
 use rtsp_types::headers::transport::Transports;
 use rtsp_types::headers::{TRANSPORT, TypedHeader as _};
 use rtsp_types::{Empty, Method, Request, Version};
 
-/// The parameters that are gone by.
+/// The parameters that are used.
 const USED: [&str; 5] = [
     "unicast",
     "multicast",
@@ -16,7 +16,7 @@ const USED: [&str; 5] = [
     "server_port",
 ];
 
-/// The transports that a header names, in order; `None`: it makes no sense.
+/// The transports of a header, in order; `None` if it is invalid.
 pub(crate) fn transports(header: &str) -> Option<Transports> {
     let mut used = Vec::new();
     for one in parts(header, ',')? {
@@ -39,14 +39,14 @@ pub(crate) fn transports(header: &str) -> Option<Transports> {
         }
         used.push(kept);
     }
-    let shown: Request<Empty> = Request::builder(Method::Setup, Version::V1_0)
+    let reduced: Request<Empty> = Request::builder(Method::Setup, Version::V1_0)
         .header(TRANSPORT, used.join(","))
         .empty();
-    let found = Transports::from_headers(&shown).ok().flatten();
+    let found = Transports::from_headers(&reduced).ok().flatten();
     found.filter(|_| !used.is_empty())
 }
 
-/// What lies between such characters that are not within quotes; `None`: a quote is not closed.
+/// Splits a text at characters that are not within quotes; `None` if a quote is not closed.
 fn parts(text: &str, between: char) -> Option<Vec<&str>> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let parts = text.split(|character: char| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_goes_by_may_be_anything() {
+    fn unused_parameters_may_have_any_value() {
         let tcp = "RTP/AVP/TCP;unicast;interleaved=2-3";
         for more in [
             "",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_header_is_refused() {
         for header in [
             "",
             ",",

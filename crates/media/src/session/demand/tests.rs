@@ -14,27 +14,27 @@ fn at(ms: u64) -> Time {
     Time(ms * MS)
 }
 
-/// A recorder in virtual time: blocks come at a rate, and go at the one that is reserved.
+/// A recorder in virtual time: packets arrive at a rate, and blocks are written at the reserved one.
 struct Recorder {
     demand: RecorderDemand,
     now_ms: u64,
     reserved: BytesPerSecond,
-    /// What the disks would give at most.
+    /// The most that the disks grant.
     limit: BytesPerSecond,
-    /// Bytes that have come and not gone.
+    /// Bytes that have arrived and are not written.
     backlog: u64,
     sealed: u64,
     came: u64,
     media_ms: u64,
     asked: Vec<(u64, BytesPerSecond)>,
     dropped: u64,
-    /// Of that, what no block tells of.
-    untold: u64,
+    /// Dropped bytes that no block counts yet.
+    uncounted: u64,
 }
 
 const OWN: u64 = 4;
 const MOST: usize = 16;
-/// How far apart instants are.
+/// Step of the virtual time, in milliseconds.
 const STEP_MS: u64 = 10;
 
 impl Recorder {
@@ -50,11 +50,11 @@ impl Recorder {
             media_ms: 0,
             asked: Vec::new(),
             dropped: 0,
-            untold: 0,
+            uncounted: 0,
         }
     }
 
-    /// So long it comes so fast, and is shown in `shown` thousandths of the time.
+    /// For `ms` packets arrive at rate `comes`; their media time advances by `shown` thousandths of that time.
     fn run(&mut self, ms: u64, comes: BytesPerSecond, shown: u64) {
         for _ in 0..ms / STEP_MS {
             self.now_ms += STEP_MS;
@@ -63,7 +63,7 @@ impl Recorder {
             let (more, gone) = (comes.0 * STEP_MS / 1_000, self.reserved.0 * STEP_MS / 1_000);
             let dropped = more.saturating_sub(room);
             self.dropped += dropped;
-            self.untold += dropped;
+            self.uncounted += dropped;
             self.came += more.min(room);
             self.backlog = (self.backlog + more.min(room)).saturating_sub(gone);
             while self.came / BLOCK > self.sealed {
@@ -72,7 +72,7 @@ impl Recorder {
                     arrival_ns: self.now_ms * MS,
                     media_ns: self.media_ms * MS / 1_000,
                     packets: 64,
-                    missing: std::mem::take(&mut self.untold) * 64 / BLOCK,
+                    missing: std::mem::take(&mut self.uncounted) * 64 / BLOCK,
                 });
             }
             let full = self.backlog.div_ceil(BLOCK).saturating_sub(OWN);
@@ -99,17 +99,17 @@ impl Recorder {
 }
 
 #[test]
-fn buffers_take_a_burst_and_nothing_is_asked_for() {
+fn burst_is_buffered_without_a_request() {
     let mut of = Recorder::new(rate(10), rate(1_000));
     of.run(20_000, rate(9), 1_000);
-    // Twice as much for a second is ten blocks more than go.
+    // Twice the rate for a second is ten blocks more than are written.
     of.run(1_000, rate(20), 1_000);
     of.run(60_000, rate(9), 1_000);
     assert_eq!((of.asked.len(), of.dropped), (0, 0));
 }
 
 #[test]
-fn more_for_long_is_asked_for_and_given_back_when_it_is_over() {
+fn higher_rate_is_requested_after_a_while_and_given_back_when_it_is_over() {
     let mut of = Recorder::new(rate(10), rate(1_000));
     of.run(10_000, rate(9), 1_000);
     of.run(60_000, rate(15), 1_000);
@@ -117,14 +117,14 @@ fn more_for_long_is_asked_for_and_given_back_when_it_is_over() {
     let (when, first) = of.asked[0];
     assert!((10_000..16_000).contains(&when), "{when}");
     assert!((rate(15).0..rate(18).0).contains(&first.0), "{first:?}");
-    // It comes down to what it needs, and not below what it was asked to reserve.
+    // The rate goes down to the needed one, and not below the promised one.
     of.run(300_000, rate(5), 1_000);
     assert_eq!(of.reserved, rate(10));
     assert!(of.asked.len() <= 3, "{:?}", of.asked);
 }
 
 #[test]
-fn who_falls_silent_gives_back_what_was_more() {
+fn silent_recorder_gives_back_what_it_had_more() {
     let mut of = Recorder::new(rate(10), rate(1_000));
     of.run(40_000, rate(15), 1_000);
     assert!(of.reserved > rate(14), "{:?}", of.reserved);
@@ -133,28 +133,28 @@ fn who_falls_silent_gives_back_what_was_more() {
 }
 
 #[test]
-fn what_fits_is_taken_where_more_is_refused_and_it_is_not_asked_all_the_time() {
+fn fitting_rate_is_taken_after_a_refusal_and_requests_pause() {
     let mut of = Recorder::new(rate(10), rate(13));
     of.run(600_000, rate(20), 1_000);
     assert_eq!(of.reserved, rate(13));
     assert!(of.dropped > 0);
-    // With pauses of up to 64 s, ten minutes are a dozen questions.
+    // With pauses of up to 64 s there are a dozen requests in ten minutes.
     assert!(of.asked.len() <= 20, "{:?}", of.asked);
     let gaps = of.asked.windows(2).map(|pair| pair[1].0 - pair[0].0);
     assert!(gaps.max().unwrap() <= 65_000);
-    // When the disks have more, it is asked for.
+    // When the disks have more, that is requested.
     of.limit = rate(100);
     of.run(130_000, rate(20), 1_000);
     assert!(of.reserved >= rate(20), "{:?}", of.reserved);
 }
 
 #[test]
-fn a_file_that_is_sent_as_fast_as_it_is_taken_needs_what_it_takes_to_be_shown() {
+fn file_sent_faster_than_its_media_time_needs_the_rate_of_the_media() {
     let mut of = Recorder::new(rate(10), rate(1_000));
-    // A hundred blocks a second for ten seconds of it.
+    // A hundred blocks a second, each with ten times their media time.
     of.run(30_000, rate(100), 10_000);
     assert_eq!(of.asked, []);
-    // Who is held up, and shows that by its timestamps, needs more than comes.
+    // A publisher that is held up, by its timestamps, needs more than arrives.
     let mut of = Recorder::new(rate(10), rate(1_000));
     let mut demand = of.demand.clone();
     for block in 0..20 {
@@ -183,7 +183,7 @@ fn a_file_that_is_sent_as_fast_as_it_is_taken_needs_what_it_takes_to_be_shown() 
 }
 
 #[test]
-fn what_came_before_anybody_looked_is_measured() {
+fn blocks_before_the_first_look_are_measured() {
     let mut demand = RecorderDemand::new(BLOCK, rate(1), Time::ZERO);
     for block in 0..20 {
         demand.block(Seen {
@@ -206,7 +206,7 @@ fn what_came_before_anybody_looked_is_measured() {
 }
 
 #[test]
-fn timestamps_that_stand_still_and_packets_that_are_missing_count() {
+fn constant_timestamps_are_ignored_and_missing_packets_count() {
     let starved = Pressure {
         starved: true,
         ..Pressure::default()
@@ -229,7 +229,7 @@ fn timestamps_that_stand_still_and_packets_that_are_missing_count() {
 }
 
 #[test]
-fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
+fn player_requests_the_rate_that_it_reads_and_lowers_a_guess() {
     let blocks = |demand: &mut PlayerDemand, from: u64, count: u64, ms: u64| {
         for block in from..from + count {
             demand.block(Seen {
@@ -240,7 +240,7 @@ fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
             });
         }
     };
-    let mut demand = PlayerDemand::new(BLOCK, false, rate(1_000), rate(1));
+    let mut demand = PlayerDemand::new(BLOCK, RateEstimate::Measured, rate(1_000), rate(1));
     blocks(&mut demand, 0, 8, 50);
     assert_eq!(demand.look(at(0), rate(10)), None);
     blocks(&mut demand, 8, 1, 50);
@@ -252,10 +252,10 @@ fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
     assert_eq!(demand.look(at(2), rate(15)), None);
     assert_eq!(demand.look(at(2_000), rate(15)), Some(rate(22)));
     demand.answered(at(2_000), Ok(()));
-    // What was measured before stays as it is, though less is read now.
+    // A measured rate stays as it is, though less is read.
     blocks(&mut demand, 100, 60, 200);
     assert_eq!(demand.look(at(3), rate(22)), None);
-    let mut guess = PlayerDemand::new(BLOCK, true, rate(1_000), rate(1));
+    let mut guess = PlayerDemand::new(BLOCK, RateEstimate::Guessed, rate(1_000), rate(1));
     blocks(&mut guess, 0, 60, 200);
     let less = guess.look(at(3), rate(22));
     assert_eq!(less, Some(BytesPerSecond(BLOCK * 11 / 2)));
@@ -267,7 +267,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn it_never_asks_for_less_than_was_promised_nor_while_it_waits_nor_too_often(
+    fn request_is_never_below_the_promised_rate_nor_too_frequent(
         promised in 1_u64..50,
         limit in 1_u64..200,
         parts in prop::collection::vec((100_u64..20_000, 0_u64..120, 0_u64..3_000), 1..12),
@@ -280,13 +280,13 @@ proptest! {
         for (_, asked) in &of.asked {
             prop_assert!(*asked >= rate(promised));
         }
-        // Refusals: each with one question for what fits, and a pause of two seconds at least.
+        // Refusals: each with one request for the fitting rate, and a pause of two seconds at least.
         let refused = of.asked.iter().filter(|(_, asked)| *asked > rate(limit)).count() as u64;
         prop_assert!(refused <= 1 + of.now_ms / 2_000, "{:?}", of.asked);
     }
 
     #[test]
-    fn what_comes_steadily_and_fits_is_recorded_without_a_gap(
+    fn steady_rate_that_fits_is_recorded_without_a_gap(
         promised in 5_u64..50,
         times in 110_u64..400,
     ) {

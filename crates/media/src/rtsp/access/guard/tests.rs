@@ -18,7 +18,7 @@ fn access() -> Access {
     Access::open(&AccessConfig { users, permits }).unwrap()
 }
 
-/// A client that was asked.
+/// A client that got a challenge.
 struct Client(PasswordClient);
 
 impl Client {
@@ -43,7 +43,7 @@ fn check(
     access: &Access,
     said: Option<&str>,
     seconds: u64,
-) -> Result<(), Refused> {
+) -> Result<(), AuthError> {
     let uri = Url::parse(URI).unwrap();
     guard.check(
         access,
@@ -54,15 +54,15 @@ fn check(
     )
 }
 
-/// What somebody is asked who has said nothing.
-fn asked(guard: &mut Guard, access: &Access) -> String {
-    assert_eq!(check(guard, access, None, 0), Err(Refused::Nobody));
-    guard.challenge(&Refused::Nobody, Time(0)).unwrap()
+/// The challenge for a request without credentials.
+fn challenged(guard: &mut Guard, access: &Access) -> String {
+    assert_eq!(check(guard, access, None, 0), Err(AuthError::Nobody));
+    guard.challenge(&AuthError::Nobody, Time(0)).unwrap()
 }
 
-/// The example of RFC 2617, section 3.5, and the same as RFC 2069 has it, both checked by hand with md5sum.
+/// The example of RFC 2617, section 3.5, and the same by RFC 2069, both verified with md5sum.
 #[test]
-fn answers_are_what_the_standards_say() {
+fn response_of_the_rfc_examples_is_right() {
     let old = "Digest username=\"Mufasa\", realm=\"testrealm@host.com\", \
         nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", uri=\"/dir/index.html\", \
         response=\"670fd8c2df070c60b045671b8b24ff02\"";
@@ -81,7 +81,7 @@ fn answers_are_what_the_standards_say() {
 }
 
 #[test]
-fn who_knows_a_password_is_let_in_and_nobody_else() {
+fn client_with_the_right_password_is_admitted_and_others_are_not() {
     let access = access();
     for old in [false, true] {
         for (user, password, is_known) in [
@@ -92,18 +92,18 @@ fn who_knows_a_password_is_let_in_and_nobody_else() {
             ("carl", "", false),
         ] {
             let mut guard = Guard::default();
-            let asked = asked(&mut guard, &access);
+            let challenge = challenged(&mut guard, &access);
             // Clients that know only RFC 2069.
-            let asked = if old {
-                asked.replace(", qop=\"auth\"", "")
+            let challenge = if old {
+                challenge.replace(", qop=\"auth\"", "")
             } else {
-                asked
+                challenge
             };
-            let said = Client::new(&asked).says(user, password, "PLAY");
+            let said = Client::new(&challenge).says(user, password, "PLAY");
             let checked = check(&mut guard, &access, Some(&said), 1);
             match is_known {
                 true => assert_eq!((checked, guard.user()), (Ok(()), Some(user))),
-                false => assert_eq!(checked, Err(Refused::Wrong(user.to_owned()))),
+                false => assert_eq!(checked, Err(AuthError::Wrong(user.to_owned()))),
             }
             assert_eq!(guard.failures, u32::from(!is_known));
         }
@@ -111,50 +111,50 @@ fn who_knows_a_password_is_let_in_and_nobody_else() {
 }
 
 #[test]
-fn an_answer_is_good_for_one_request_on_one_connection() {
+fn response_is_valid_for_one_request_on_one_connection() {
     let access = access();
     let mut guard = Guard::default();
-    let mut client = Client::new(&asked(&mut guard, &access));
+    let mut client = Client::new(&challenged(&mut guard, &access));
     let first = client.says("anna", "p\"ass", "PLAY");
     assert_eq!(check(&mut guard, &access, Some(&first), 1), Ok(()));
     assert_eq!(
         check(&mut guard, &access, Some(&first), 1),
-        Err(Refused::Stale),
-        "it is repeated"
+        Err(AuthError::Stale),
+        "repeated"
     );
     let next = client.says("anna", "p\"ass", "PLAY");
     let mut other = Guard::default();
-    asked(&mut other, &access);
+    challenged(&mut other, &access);
     assert_eq!(
         check(&mut other, &access, Some(&next), 1),
-        Err(Refused::Stale),
+        Err(AuthError::Stale),
         "of another connection"
     );
     assert_eq!(other.user(), None);
     assert_eq!(check(&mut guard, &access, Some(&next), 1), Ok(()));
 
-    // For another method, and for something else.
+    // For another method, and for another URI.
     let pause = client.says("anna", "p\"ass", "PAUSE");
     assert_eq!(
         check(&mut guard, &access, Some(&pause), 1),
-        Err(Refused::Wrong("anna".to_owned()))
+        Err(AuthError::Wrong("anna".to_owned()))
     );
     let play = client.says("anna", "p\"ass", "PLAY");
     let elsewhere = Url::parse("rtsp://127.0.0.1:8554/other").unwrap();
     let checked = guard.check(&access, Some(&play), "PLAY", Some(&elsewhere), Time(1));
-    assert!(matches!(checked, Err(Refused::Syntax(_))), "{checked:?}");
+    assert!(matches!(checked, Err(AuthError::Syntax(_))), "{checked:?}");
 
-    // A connection is one user's.
+    // A connection belongs to one user.
     let b = client.says("b b", "", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&b), 1),
-        Err(Refused::Other("anna".to_owned()))
+        Err(AuthError::Other("anna".to_owned()))
     );
 }
 
-/// Clients of live555 say the presentation's URI with the requests for its tracks.
+/// live555 clients write the URI of the presentation in requests for its tracks.
 #[test]
-fn what_is_said_of_a_presentation_is_of_its_tracks() {
+fn uri_of_a_presentation_is_valid_for_its_tracks() {
     for (said, asked, is_it) in [
         (URI, URI, true),
         ("rtsp://127.0.0.1:8554/cam/", URI, true),
@@ -198,10 +198,10 @@ fn what_is_said_of_a_presentation_is_of_its_tracks() {
 }
 
 #[test]
-fn a_nonce_grows_old_and_is_replaced() {
+fn old_nonce_is_stale_and_replaced() {
     let access = access();
     let mut guard = Guard::default();
-    let first = asked(&mut guard, &access);
+    let first = challenged(&mut guard, &access);
     assert!(!first.contains("stale"), "{first}");
     let said = Client::new(&first).says("anna", "p\"ass", "PLAY");
     assert_eq!(check(&mut guard, &access, Some(&said), 299), Ok(()));
@@ -210,32 +210,32 @@ fn a_nonce_grows_old_and_is_replaced() {
     let said = client.says("anna", "p\"ass", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&said), 300),
-        Err(Refused::Stale)
+        Err(AuthError::Stale)
     );
     let now = Time(300_000_000_000);
-    let second = guard.challenge(&Refused::Stale, now).unwrap();
+    let second = guard.challenge(&AuthError::Stale, now).unwrap();
     assert!(second.contains("\", stale=true, "), "{second}");
     let said = Client::new(&second).says("anna", "p\"ass", "PLAY");
     assert_eq!(check(&mut guard, &access, Some(&said), 301), Ok(()));
     assert_eq!(guard.failures, 0);
-    // A wrong password is not called old, whatever its nonce.
+    // A wrong password is refused as such also with an old nonce.
     let said = Client::new(&first).says("anna", "wrong", "PLAY");
     assert_eq!(
         check(&mut guard, &access, Some(&said), 302),
-        Err(Refused::Wrong("anna".to_owned()))
+        Err(AuthError::Wrong("anna".to_owned()))
     );
     let third = guard
-        .challenge(&Refused::Wrong(String::new()), now)
+        .challenge(&AuthError::Wrong(String::new()), now)
         .unwrap();
     assert!(!third.contains("stale"), "{third}");
 }
 
 #[test]
-fn what_is_no_digest_is_refused_and_shuts_the_connection_in_the_end() {
+fn malformed_credentials_are_refused_and_close_the_connection_after_five() {
     let access = access();
     let mut guard = Guard::default();
-    let asked = asked(&mut guard, &access);
-    let good = Client::new(&asked).says("anna", "p\"ass", "PLAY");
+    let challenge = challenged(&mut guard, &access);
+    let good = Client::new(&challenge).says("anna", "p\"ass", "PLAY");
     for (number, wrong) in [
         "Basic YW5uYTpwYXNz".to_owned(),
         String::new(),
@@ -254,7 +254,7 @@ fn what_is_no_digest_is_refused_and_shuts_the_connection_in_the_end() {
     {
         let checked = check(&mut guard, &access, Some(wrong), 1);
         assert!(
-            matches!(checked, Err(Refused::Syntax(_))),
+            matches!(checked, Err(AuthError::Syntax(_))),
             "{wrong}: {checked:?}"
         );
         assert_eq!(guard.is_shut(), number + 1 >= 5);

@@ -1,81 +1,68 @@
-//! What goes while something is played, and what is asked for meanwhile.
+//! The loop of a player: sends packets, and answers requests between them.
 
 use super::*;
 
-/// Packets that are sent before requests have their turn.
+/// Packets that are sent before the next look for requests.
 const AT_A_TIME: usize = 64;
 
-/// Players that sort packets by their numbers keep the last ones for a while, and drop them if they are told of the end
-/// then.
+/// BYE is sent this long after the last packet: players that reorder packets keep the last ones for a while, and drop them on a
+/// BYE.
 const FAREWELL_AFTER: Nanos = Nanos::from_millis(500);
 
-/// What a playback wakes for.
+/// Events that a player wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wakes {
     Socket,
     Writable,
     Stop,
-    /// Somebody has ended the session.
-    Told,
+    /// The session was ended.
+    SessionEnded,
     Disks,
     Live,
-    /// Somebody who plays has said something by UDP.
-    Heard,
+    /// A datagram of the player.
+    Datagram,
 }
 
 impl Connection<'_> {
-    /// Sends until all has gone, or something else is to be done.
+    /// Sends until all packets are sent, or playing ends otherwise.
     pub(super) fn send_all_of(
         &mut self,
         out: &mut Outgoing<'_>,
         parts: &[Part],
         live: &[Arc<EventFd>],
         id: &str,
-    ) -> Result<After, Ended> {
-        // What has come with PLAY has been read already.
-        let mut is_asked = true;
+    ) -> Result<PlayEnd, ConnectionError> {
+        // Requests that have arrived together with PLAY have been read already.
+        let mut has_input = true;
         loop {
-            if is_asked && !out.has_answers_enough() {
-                match self.asked_while_playing(out, parts, id)? {
-                    After::Goes => is_asked = out.has_answers_enough(),
-                    other => return self.leave(out, other, parts, id),
+            if has_input && !out.has_too_many_replies() {
+                if let Some(end) = self.answer_while_playing(out, parts, id)? {
+                    return self.leave(out, end, parts, id);
                 }
+                has_input = out.has_too_many_replies();
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
-                return Err(Ended::Silent(self.timeout()));
+                return Err(ConnectionError::Silent(self.timeout()));
             }
             while let Some(said) = out.changes.answered() {
-                out.say(said.session(id, self.shared.config.timeout))?;
+                out.queue(said.session(id, self.shared.config.timeout))?;
             }
-            let until = match self.send_due(out) {
-                Err(error @ Ended::Play(PlayError::Grown(_))) => {
-                    out.farewell();
-                    // As far as it is taken; it is closed in any case.
-                    let _ = self.flush(out, parts);
-                    return Err(error);
-                }
-                until => until?,
+            let Some(until) = self.send_due_or_farewell(out, parts, id)? else {
+                return Ok(PlayEnd::Completed);
             };
-            let Some(until) = until else {
-                // All of it has gone: what comes next is for the session.
-                out.settle_changes(id, self.shared.config.timeout)?;
-                out.farewell();
-                self.flush(out, parts)?;
-                return Ok(After::Goes);
-            };
-            // What was asked before the answers to what is older had gone.
-            let until = match is_asked && !out.has_answers_enough() {
+            // Requests that wait because there were too many replies are answered at once.
+            let until = match has_input && !out.has_too_many_replies() {
                 true => clock::now(),
                 false => until,
             };
             let ready = self.sleep_out(out, parts, live, until)?;
             if ready.contains(&Wakes::Stop) {
-                return Ok(After::Closed);
+                return Ok(PlayEnd::Closed);
             }
-            if ready.contains(&Wakes::Told) {
+            if ready.contains(&Wakes::SessionEnded) {
                 out.farewell();
                 self.flush(out, parts)?;
-                return Ok(After::Closed);
+                return Ok(PlayEnd::Closed);
             }
             if ready.contains(&Wakes::Disks) {
                 for reader in out.playback.readers() {
@@ -90,56 +77,82 @@ impl Connection<'_> {
             if ready.contains(&Wakes::Writable) {
                 out.full = None;
             }
-            if ready.contains(&Wakes::Heard) {
-                self.hear(out.transports);
+            if ready.contains(&Wakes::Datagram) {
+                self.take_keepalives(out.transports);
             }
             if ready.contains(&Wakes::Socket) {
                 match self.receive(4_096)? {
-                    Some(0) => return self.leave(out, After::Closed, parts, id),
-                    came => is_asked |= came.is_some(),
+                    Some(0) => return self.leave(out, PlayEnd::Closed, parts, id),
+                    came => has_input |= came.is_some(),
                 }
             }
         }
     }
 
-    /// Nothing more is played: what was asked for before is answered, and what has begun to go has gone.
+    /// Playing ends: changes are waited for and answered, and the packet that has been sent in part is completed.
     fn leave(
         &mut self,
         out: &mut Outgoing<'_>,
-        after: After,
+        end: PlayEnd,
         parts: &[Part],
         id: &str,
-    ) -> Result<After, Ended> {
+    ) -> Result<PlayEnd, ConnectionError> {
         out.settle_changes(id, self.shared.config.timeout)?;
         self.flush(out, parts)?;
-        Ok(match after {
-            After::Ends(request, _) => After::Ends(request, out.playback.positions(parts.len())),
-            After::Again(request, ..) => {
+        Ok(match end {
+            PlayEnd::Stopped(request, _) => {
+                PlayEnd::Stopped(request, out.playback.positions(parts.len()))
+            }
+            PlayEnd::Replaced(request, ..) => {
                 let positions = out.playback.positions(parts.len());
                 let continuations = out.playback.continuations(&positions);
-                After::Again(request, positions, continuations)
+                PlayEnd::Replaced(request, positions, continuations)
             }
-            after => after,
+            end => end,
         })
     }
 
-    /// Sends what is due; until when to sleep then, which is for ever for `Time::MAX`. `None`: nothing more is to be
-    /// sent.
-    fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, Ended> {
+    /// As [`send_due`](Self::send_due); sends BYE behind the last packet, or if the volume of a recording has grown.
+    fn send_due_or_farewell(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        parts: &[Part],
+        id: &str,
+    ) -> Result<Option<Time>, ConnectionError> {
+        match self.send_due(out) {
+            Ok(None) => {
+                out.settle_changes(id, self.shared.config.timeout)?;
+                out.farewell();
+                self.flush(out, parts)?;
+                Ok(None)
+            }
+            Err(error @ ConnectionError::Play(PlayError::Grown(_))) => {
+                out.farewell();
+                // As far as the peer takes it: the connection is closed in any case.
+                let _ = self.flush(out, parts);
+                Err(error)
+            }
+            until => until,
+        }
+    }
+
+    /// Sends packets that are due. Returns until when to sleep (`Time::MAX`: until an event); `None` if all packets are sent.
+    fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, ConnectionError> {
         for _ in 0..AT_A_TIME {
             if out.full.is_some() {
-                // Blocks that come meanwhile are taken in all the same: nobody may sleep before that.
+                // Blocks that have been read are taken in all the same: the thread may not sleep before that.
                 out.playback.read_ahead()?;
                 return Ok(Some(Time::MAX));
             }
-            if out.gone == 0 && !out.between.is_empty() && !self.send_between(out)? {
+            if out.packet_sent == 0 && !out.between.is_empty() && !self.send_between(out)? {
                 return Ok(Some(Time::MAX));
             }
-            match out.playback.advance(out.gone > 0)? {
+            match out.playback.advance(out.packet_sent > 0)? {
                 Upcoming::Nothing => {
                     let now = clock::now();
-                    let over = *out.over.get_or_insert(now.saturating_add(FAREWELL_AFTER));
-                    return Ok((now < over).then_some(over));
+                    let farewell_at = now.saturating_add(FAREWELL_AFTER);
+                    let farewell_at = *out.farewell_at.get_or_insert(farewell_at);
+                    return Ok((now < farewell_at).then_some(farewell_at));
                 }
                 Upcoming::Unread => return Ok(Some(out.playback.past_end())),
                 Upcoming::Packet { due, track, kind } => {
@@ -153,45 +166,45 @@ impl Connection<'_> {
                         return Ok(Some(due));
                     }
                     out.report(track);
-                    if out.gone == 0 && !out.between.is_empty() {
+                    if out.packet_sent == 0 && !out.between.is_empty() {
                         continue;
                     }
                     self.send_packet(out, track)?;
                 }
             }
         }
-        // Others have their turn, and then it goes on.
+        // Looks for events, and goes on.
         Ok(Some(clock::now()))
     }
 
-    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), Ended> {
+    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), ConnectionError> {
         let len = out.playback.packet_len();
         let (sent, full) = match &out.transports[track] {
             Some(Transport::Interleaved { rtp, .. }) => {
                 let frame = frame(*rtp, len);
                 let link = &mut self.link;
-                let sent = out
-                    .playback
-                    .send(|parts| link.writev(parts), &frame, out.gone)?;
-                (sent, Full::Connection)
+                let sent =
+                    out.playback
+                        .send(|parts| link.writev(parts), &frame, out.packet_sent)?;
+                (sent, Destination::Connection)
             }
             Some(Transport::Udp { rtp, .. }) => {
                 let sent = out.playback.send(|parts| datagram(rtp, parts), &[], 0)?;
-                (sent, Full::Track(track))
+                (sent, Destination::Track(track))
             }
-            None => (None, Full::Connection),
+            None => (None, Destination::Connection),
         };
         let Some((count, all)) = sent else {
             out.full = Some(full);
             return Ok(());
         };
-        out.gone += count;
-        if full == Full::Connection && self.link.is_secure() {
+        out.packet_sent += count;
+        if full == Destination::Connection && self.link.is_secure() {
             out.note_copied(count);
         }
-        if out.gone == all {
-            out.gone = 0;
-            out.note(track, len);
+        if out.packet_sent == all {
+            out.packet_sent = 0;
+            out.note_sent(track, len);
             out.playback.sent(len);
         } else {
             out.full = Some(full);
@@ -199,40 +212,40 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Sends what goes between packets; whether all of it has gone.
-    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, Ended> {
+    /// Sends replies and reports; returns true if all of them are sent.
+    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, ConnectionError> {
         let bytes = out.between.make_contiguous();
         if let Some(count) = self.link.write(bytes)? {
             drop(out.between.drain(..count));
         }
-        out.full = (!out.between.is_empty()).then_some(Full::Connection);
+        out.full = (!out.between.is_empty()).then_some(Destination::Connection);
         Ok(out.full.is_none())
     }
 
-    /// Before something else is said: the rest of a packet that has begun, and what goes between.
-    fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), Ended> {
+    /// Sends the rest of a packet that has been sent in part, and all replies and reports.
+    fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), ConnectionError> {
         let until = clock::now().saturating_add(super::super::ANSWER_WITHIN);
-        while out.gone > 0 || !out.between.is_empty() {
+        while out.packet_sent > 0 || !out.between.is_empty() {
             if let Some(full) = out.full {
                 let mut wait = Wait::new();
-                wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
+                wait.add(self.fd_of(full, out), PollFlags::OUT, Wakes::Writable);
                 wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
-                // Who is ended is told so, if that is taken.
+                // A session that was ended does not wait for a peer that takes nothing.
                 for part in parts {
-                    wait.readable(part.member.ends(), Wakes::Told);
+                    wait.readable(part.member.ends(), Wakes::SessionEnded);
                 }
                 let ready = wait.sleep(true, Some(until))?;
                 if !ready.contains(&Wakes::Writable) {
                     return Err(match ready.first() {
-                        Some(Wakes::Stop) => Ended::Stopped,
-                        Some(_) => Ended::Over,
-                        None if clock::now() >= until => Ended::Slow,
+                        Some(Wakes::Stop) => ConnectionError::Stopped,
+                        Some(_) => ConnectionError::SessionEnded,
+                        None if clock::now() >= until => ConnectionError::Slow,
                         None => continue,
                     });
                 }
                 out.full = None;
             }
-            if out.gone > 0 {
+            if out.packet_sent > 0 {
                 let track = out.playback.track();
                 self.send_packet(out, track)?;
             } else {
@@ -248,13 +261,13 @@ impl Connection<'_> {
         parts: &[Part],
         live: &[Arc<EventFd>],
         until: Time,
-    ) -> Result<Vec<Wakes>, Ended> {
+    ) -> Result<Vec<Wakes>, ConnectionError> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
         for part in parts {
-            wait.readable(part.member.ends(), Wakes::Told);
+            wait.readable(part.member.ends(), Wakes::SessionEnded);
         }
-        if !out.has_answers_enough() {
+        if !out.has_too_many_replies() {
             self.link.hear(&mut wait, Wakes::Socket);
         }
         for live in live {
@@ -264,10 +277,10 @@ impl Connection<'_> {
             wait.readable(reader.event(), Wakes::Disks);
         }
         for transport in out.transports.iter().flatten() {
-            transport.hear(&mut wait, Wakes::Heard);
+            transport.hear(&mut wait, Wakes::Datagram);
         }
         if let Some(full) = out.full {
-            wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
+            wait.add(self.fd_of(full, out), PollFlags::OUT, Wakes::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
         let due = out.playback.readers().filter_map(BlockReader::next_at);
@@ -275,11 +288,11 @@ impl Connection<'_> {
         Ok(wait.sleep(out.playback.arm(), until)?)
     }
 
-    /// What takes no more.
-    fn what_is<'b>(&'b self, full: Full, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
+    /// The descriptor of a destination.
+    fn fd_of<'b>(&'b self, full: Destination, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
         let track = match full {
-            Full::Connection => None,
-            Full::Track(track) => out.transports[track].as_ref(),
+            Destination::Connection => None,
+            Destination::Track(track) => out.transports[track].as_ref(),
         };
         match track {
             Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
@@ -287,19 +300,19 @@ impl Connection<'_> {
         }
     }
 
-    /// Who plays by UDP says that it is there.
-    fn hear(&mut self, transports: &[Option<Transport>]) {
+    /// Takes in datagrams, which show that the player is there.
+    fn take_keepalives(&mut self, transports: &[Option<Transport>]) {
         for transport in transports.iter().flatten() {
-            if transport.has_said() {
+            if transport.take_keepalives() {
                 self.heard = clock::now();
             }
         }
     }
 
-    /// Why nothing that a PLAY asks for can be played, as far as that is known at once.
-    fn senseless(
+    /// Why a PLAY has to be refused, as far as that is known without reading the recording.
+    fn refusal_of_play(
         &self,
-        request: &Asked,
+        request: &ClientRequest,
         parts: &[Part],
         transports: &[Option<Transport>],
     ) -> Option<String> {
@@ -310,33 +323,33 @@ impl Connection<'_> {
             master: first.archive.recording(Some(first.recording.number))?,
             transports,
             paused: None,
-            is_as_it_was: false,
+            selection: PartSelection::All,
             is_live: false,
         };
         match self.terms_within(request, &of) {
             Err(Unwanted::Range(why)) => Some(why),
-            // Who plays it says what there is of it.
+            // Errors of the archive are reported when it is played.
             _ => None,
         }
     }
 
-    /// What is asked for while packets go, as long as the answers are taken.
-    fn asked_while_playing(
+    /// Answers requests while packets are sent, as long as the peer takes the replies.
+    fn answer_while_playing(
         &mut self,
         out: &mut Outgoing<'_>,
         parts: &[Part],
         id: &str,
-    ) -> Result<After, Ended> {
+    ) -> Result<Option<PlayEnd>, ConnectionError> {
         loop {
-            // A packet may come in pieces, which others do not wait for.
-            if out.has_answers_enough() || (self.passing > 0 && !self.pass()) {
-                return Ok(After::Goes);
+            // The rest of a packet of the peer may arrive later.
+            if out.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
+                return Ok(None);
             }
             let request = match self.input.next_item()? {
-                Next::More => return Ok(After::Goes),
+                Next::More => return Ok(None),
                 Next::Response(_) => continue,
                 Next::Packet { len, .. } => {
-                    self.passing = len;
+                    self.skipping = len;
                     continue;
                 }
                 Next::Request(request) => request,
@@ -349,24 +362,25 @@ impl Connection<'_> {
             let said = match (refused, request.method()) {
                 (Some(refused), _) => refused,
                 (None, Method::Teardown | Method::Pause) => {
-                    return Ok(After::Ends(request, Vec::new()));
+                    return Ok(Some(PlayEnd::Stopped(request, Vec::new())));
                 }
-                // Nothing else is asked for than what is done, to see whether somebody is there (RFC 2326, section 10.5).
+                // A PLAY without headers while playing keeps the session alive (RFC 2326, section 10.5).
                 (None, Method::Play)
-                    if is_bare(&request) && strange(&request).is_none() && is_there(parts) =>
+                    if is_bare(&request) && unknown_part(&request).is_none() && is_there(parts) =>
                 {
                     in_session(StatusCode::Ok)
                 }
-                // What makes no sense does not end what is played.
-                (None, Method::Play) => match self.senseless(&request, parts, out.transports) {
+                // A PLAY that is refused does not end what is played.
+                (None, Method::Play) => match self.refusal_of_play(&request, parts, out.transports)
+                {
                     Some(why) => in_session(StatusCode::InvalidRange)
                         .reason(why)
                         .log(self.peer, &request),
-                    None => return Ok(After::Again(request, Vec::new(), Vec::new())),
+                    None => return Ok(Some(PlayEnd::Replaced(request, Vec::new(), Vec::new()))),
                 },
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
-                    let said = match named(&request, parts) {
+                    let said = match named_part(&request, parts) {
                         Ok(member) => out.changes.ask(request, member),
                         Err(said) => Some(said),
                     };
@@ -379,25 +393,25 @@ impl Connection<'_> {
                     in_session(StatusCode::MethodNotValidInThisState).log(self.peer, &request)
                 }
             };
-            out.say(said)?;
+            out.queue(said)?;
         }
     }
 }
 
-/// Whether what is played has not been deleted.
+/// True if the master has not been deleted.
 fn is_there(parts: &[Part]) -> bool {
     let is_there = |of: &Part| of.archive.recording(Some(of.recording.number)).is_some();
     parts.first().is_some_and(is_there)
 }
 
-/// Whether a PLAY says nothing of what is to be played.
-fn is_bare(request: &Asked) -> bool {
+/// True if a PLAY has no header that says what to play.
+fn is_bare(request: &ClientRequest) -> bool {
     [RANGE, SCALE, SPEED]
         .iter()
         .all(|name| request.header(name).is_none())
 }
 
-/// Sends a packet by UDP; `None`: not now.
+/// Sends a packet by UDP; `None` if the socket takes none now.
 fn datagram(socket: &UdpSocket, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
     match rustix::io::writev(socket, parts) {
         Ok(count) => Ok(Some(count)),
