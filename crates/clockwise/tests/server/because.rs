@@ -136,7 +136,7 @@ fn refusal_names_shares_of_ended_streams() {
     assert_eq!(after["utilization_leaving"], held, "{after}");
     assert!(after["leaving_ns"].as_u64() <= Some(left), "{after}");
     for words in [
-        "is still being given back by what has ended",
+        "is still held by reservations that have ended",
         "or try again in",
     ] {
         assert!(said.contains(words), "no {words:?} in {said}");
