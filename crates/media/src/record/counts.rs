@@ -3,7 +3,7 @@
 use engine::clock;
 use sched::units::{Nanos, Time};
 
-use super::missing::{Missing, Range, Told, Why};
+use super::missing::{Missing, Notice, Range, Why};
 
 /// Counts of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,7 +95,7 @@ impl PacketCounts {
     }
 
     /// The missing packets that are to be logged.
-    pub(super) fn take_missing(&mut self, which: LogScope) -> Option<Told> {
+    pub(super) fn take_missing(&mut self, which: LogScope) -> Option<Notice> {
         self.missing.tell(clock::now(), which == LogScope::All)
     }
 }
