@@ -25,7 +25,7 @@ mod piece;
 use super::Header;
 use crate::rtp::sps::has_fields;
 pub use piece::Piece;
-use piece::{PART, Role, Says};
+use piece::{Hint, PART, Role};
 
 /// Encoding of a track, as far as it matters for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -170,7 +170,7 @@ impl Frames {
             Coding::Other => take(
                 self,
                 Piece {
-                    says: Says::Key,
+                    hint: Hint::Key,
                     ..PART
                 },
             ),
@@ -207,8 +207,8 @@ impl Frames {
                 // Parameter sets and delimiters are too short for fragments, unless a picture follows in the
                 // same unit.
                 let behind = match flags & 0x1f {
-                    7 => Some(Says::Key),
-                    8 | 9 => Some(Says::Nothing),
+                    7 => Some(Hint::Key),
+                    8 | 9 => Some(Hint::None),
                     _ => None,
                 };
                 self.fragment(*flags, piece, behind, take);
@@ -216,8 +216,8 @@ impl Frames {
             [first, second, flags, body @ ..] if !is_avc && first >> 1 & 0x3f == 49 => {
                 let piece = Piece::hevc([first & 0x81 | (flags & 0x3f) << 1, *second], body);
                 let behind = match flags & 0x3f {
-                    32 | 33 => Some(Says::Key),
-                    34 | 35 => Some(Says::Nothing),
+                    32 | 33 => Some(Hint::Key),
+                    34 | 35 => Some(Hint::None),
                     _ => None,
                 };
                 self.fragment(*flags, piece, behind, take);
@@ -257,23 +257,23 @@ impl Frames {
         &mut self,
         flags: u8,
         piece: Piece,
-        behind: Option<Says>,
+        behind: Option<Hint>,
         take: &mut impl FnMut(&mut Self, Piece),
     ) {
         let begins = flags & 0x80 != 0;
         if begins {
             take(self, piece);
-            if let Some(says) = behind {
+            if let Some(hint) = behind {
                 let role = Role::Top;
-                take(self, Piece { role, says });
+                take(self, Piece { role, hint });
             }
         } else if !self.is_open {
             // The beginning of the unit is missing.
-            let says = match piece.says {
-                Says::Key => Says::Key,
-                _ => Says::Nothing,
+            let hint = match piece.hint {
+                Hint::Key => Hint::Key,
+                _ => Hint::None,
             };
-            take(self, Piece { says, ..PART });
+            take(self, Piece { hint, ..PART });
         }
         self.is_open = flags & 0x40 == 0;
     }
@@ -301,7 +301,7 @@ impl Frames {
         self.timestamp = Some(timestamp);
         self.has_picture |= piece.is_picture();
         self.has_top |= piece.role == Role::Top;
-        if let Says::Sequence { has_fields } = piece.says {
+        if let Hint::Sequence { has_fields } = piece.hint {
             (self.has_sequence, self.has_fields) = (true, has_fields);
         }
         begins
@@ -310,10 +310,10 @@ impl Frames {
     /// Returns true if this unit shows that the current frame is a key frame.
     #[must_use]
     pub fn is_key(&self, piece: Piece) -> bool {
-        match piece.says {
-            Says::Key => true,
-            Says::Intra => self.has_sequence,
-            Says::Nothing | Says::Sequence { .. } => false,
+        match piece.hint {
+            Hint::Key => true,
+            Hint::Intra => self.has_sequence,
+            Hint::None | Hint::Sequence { .. } => false,
         }
     }
 

@@ -21,8 +21,8 @@ pub(super) enum Role {
 
 /// Information of a unit about its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Says {
-    Nothing,
+pub(super) enum Hint {
+    None,
     /// The frame is a key frame.
     Key,
     /// The frame is a key frame if it contains an SPS.
@@ -37,13 +37,13 @@ pub(super) enum Says {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub(super) role: Role,
-    pub(super) says: Says,
+    pub(super) hint: Hint,
 }
 
 /// A part of a picture of which no more is known.
 pub(super) const PART: Piece = Piece {
     role: Role::Part,
-    says: Says::Nothing,
+    hint: Hint::None,
 };
 
 impl Piece {
@@ -57,10 +57,10 @@ impl Piece {
     /// point is not, because it may lie between fields.
     #[must_use]
     pub fn begins_sequence(self) -> bool {
-        match self.says {
-            Says::Sequence { .. } => true,
-            Says::Key => self.role == Role::Top,
-            Says::Nothing | Says::Intra => false,
+        match self.hint {
+            Hint::Sequence { .. } => true,
+            Hint::Key => self.role == Role::Top,
+            Hint::None | Hint::Intra => false,
         }
     }
 
@@ -79,16 +79,16 @@ impl Piece {
             6..=9 | 15..=18 => Role::Before,
             _ => Role::Other,
         };
-        let says = match kind {
-            5 => Says::Key,
-            1 | 2 if is_intra => Says::Intra,
-            6 if recovers(rest) => Says::Key,
-            7 => Says::Sequence {
+        let hint = match kind {
+            5 => Hint::Key,
+            1 | 2 if is_intra => Hint::Intra,
+            6 if recovers(rest) => Hint::Key,
+            7 => Hint::Sequence {
                 has_fields: has_fields(&[&[0x67], rest].concat()),
             },
-            _ => Says::Nothing,
+            _ => Hint::None,
         };
-        Self { role, says }
+        Self { role, hint }
     }
 
     /// A NAL unit of H.265: its first two bytes and the rest.
@@ -106,22 +106,22 @@ impl Piece {
             32..=35 | 39 | 41..=44 => Role::Before,
             _ => Role::Other,
         };
-        let says = match kind {
-            _ if !is_of_base => Says::Nothing,
-            16..=23 => Says::Key,
-            39 if recovers(rest) => Says::Key,
-            _ => Says::Nothing,
+        let hint = match kind {
+            _ if !is_of_base => Hint::None,
+            16..=23 => Hint::Key,
+            39 if recovers(rest) => Hint::Key,
+            _ => Hint::None,
         };
-        Self { role, says }
+        Self { role, hint }
     }
 
     /// The beginning of a packet of MPEG-4, and the picture that may follow headers.
     pub(super) fn mpeg4(payload: &[u8]) -> (Self, Option<Self>) {
         let picture = |next: Option<&u8>| Self {
             role: Role::Top,
-            says: match next.is_some_and(|byte| byte >> 6 == 0) {
-                true => Says::Key,
-                false => Says::Nothing,
+            hint: match next.is_some_and(|byte| byte >> 6 == 0) {
+                true => Hint::Key,
+                false => Hint::None,
             },
         };
         match payload {
@@ -131,7 +131,7 @@ impl Piece {
                 let at = payload.windows(4).position(|of| of == begin);
                 let header = Self {
                     role: Role::Before,
-                    says: Says::Nothing,
+                    hint: Hint::None,
                 };
                 (header, at.map(|at| picture(payload.get(at + 4))))
             }
@@ -146,7 +146,7 @@ impl Piece {
                 [_, 0, 0, 0, ..] => Role::First,
                 _ => Role::Part,
             },
-            says: Says::Key,
+            hint: Hint::Key,
         }
     }
 }
