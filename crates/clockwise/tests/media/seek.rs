@@ -267,7 +267,7 @@ fn hours(address: SocketAddr, begins_ms: u64) {
     assert!(hours.0.is_some_and(|info| info.contains("seq=")));
     // Nothing is recorded now.
     let said = client.ask("PLAY", "cam", "Range: npt=now-\r\n", "").is(457);
-    assert!(said.body.contains("it has ended"), "{said:?}");
+    assert!(said.body.contains("the recording has ended"), "{said:?}");
 }
 
 /// What is asked for from now on begins with the newest there is, however it is named.
