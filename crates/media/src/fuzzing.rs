@@ -204,7 +204,8 @@ pub fn packet(data: &[u8]) {
     }
 }
 
-/// RTCP: the bytes as they are, and as one packet of a known type and the right length, which random changes rarely make.
+/// RTCP: the bytes as they are, and as one packet of a known type and the right length, which random changes rarely
+/// make.
 fn compound(data: &[u8]) {
     let _ = packet::said(data);
     let mut whole = data[..data.len().min(65_536) / 4 * 4].to_vec();

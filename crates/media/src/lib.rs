@@ -2,15 +2,16 @@
 //!
 //! # Purpose
 //!
-//! Cameras and encoders publish (ANNOUNCE, RECORD), players play. Each session holds a reservation on the disks that it
-//! uses, so a recording never waits for best effort. A session that the disks cannot serve is refused with status 453. The
-//! server pulls from cameras that do not publish ([camera]).
+//! Cameras and encoders publish (ANNOUNCE, RECORD), players play. Each session holds a reservation on the disks
+//! that it uses, so a recording never waits for best effort. A session that the disks cannot serve is refused with
+//! status 453. The server pulls from cameras that do not publish ([camera]).
 //!
 //! # Model
 //!
-//! Each connection has a thread, which owns its socket, session, transports and reservation, and waits for all of them in one
-//! `poll`. A presentation is a recording in an [archive], or several that are played together. Its packets lie in blocks in
-//! the order of their arrival; each [block](archive::block) can be understood without the others.
+//! Each connection has a thread, which owns its socket, session, transports and reservation, and waits for all of
+//! them in one `poll`. A presentation is a recording in an [archive], or several that are played together. Its
+//! packets lie in blocks in the order of their arrival; each [block](archive::block) can be understood without the
+//! others.
 //!
 //! Packets are received so that their bodies lie back to back in a buffer that the disks write from, and are sent from
 //! a buffer that the disks read into. Bytes of bodies that the processor copies are counted

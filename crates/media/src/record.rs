@@ -1,10 +1,10 @@
 //! From packets to blocks.
 //!
-//! A body is received where it stays: behind the previous one, in the block that is being filled. If the next body may not
-//! fit, another buffer is filled; as soon as that holds a packet, the full block is sealed and handed to the stream's
-//! [`BlockWriter`], which writes it at the reserved rate. While no buffer is free nothing is received: over a connection
-//! the peer is held up by that, by UDP the kernel drops packets. The gap in their numbers is in the recording and in the
-//! [`Tally`].
+//! A body is received where it stays: behind the previous one, in the block that is being filled. If the next body
+//! may not fit, another buffer is filled; as soon as that holds a packet, the full block is sealed and handed to
+//! the stream's [`BlockWriter`], which writes it at the reserved rate. While no buffer is free nothing is received:
+//! over a connection the peer is held up by that, by UDP the kernel drops packets. The gap in their numbers is in
+//! the recording and in the [`Tally`].
 //!
 //! | part | job |
 //! |---|---|
@@ -136,16 +136,16 @@ impl<'a> RtpRecorder<'a> {
         self.heard
     }
 
-    /// The time at which the recording is over because its senders have left: half a second after the last of those that were
-    /// heard has sent BYE (RFC 3550, section 6.6). `None` if one of them has not. Late packets arrive until then, and a sender
-    /// that restarts under another SSRC has not left.
+    /// The time at which the recording is over because its senders have left: half a second after the last of those
+    /// that were heard has sent BYE (RFC 3550, section 6.6). `None` if one of them has not. Late packets arrive
+    /// until then, and a sender that restarts under another SSRC has not left.
     #[must_use]
     pub fn over_at(&self) -> Option<Time> {
         self.tracks.over_at()
     }
 
-    /// The packets from now on belong to another session with the same source: numbers and timestamps begin anew, and the
-    /// time until the first packet is a gap.
+    /// The packets from now on belong to another session with the same source: numbers and timestamps begin anew,
+    /// and the time until the first packet is a gap.
     pub fn restart(&mut self) {
         self.tracks.restart();
     }
@@ -172,14 +172,14 @@ impl<'a> RtpRecorder<'a> {
         Ok(())
     }
 
-    /// True if there is room for a packet: by UDP for one of unknown length, over a connection for one whose length has not
-    /// arrived.
+    /// True if there is room for a packet: by UDP for one of unknown length, over a connection for one whose length
+    /// has not arrived.
     pub fn has_room(&mut self, by_udp: bool) -> bool {
         self.make_room(if by_udp { ROOM_MIN } else { 0 })
     }
 
-    /// Sees to it that a body of `least` bytes can be received, in a new block if the current one has too little room; false
-    /// if no buffer is free for that.
+    /// Sees to it that a body of `least` bytes can be received, in a new block if the current one has too little
+    /// room; false if no buffer is free for that.
     pub fn make_room(&mut self, least: usize) -> bool {
         let now_ns = self.counts.now_ns();
         let has_room = self.buffers.make_room(&mut self.output, least, now_ns);
@@ -210,8 +210,8 @@ impl<'a> RtpRecorder<'a> {
         self.buffers.is_receiving()
     }
 
-    /// Receives with `receive` into the next body, from byte `filled` of it on; returns the number of bytes. There has to be
-    /// [room](Self::make_room) for `len` bytes.
+    /// Receives with `receive` into the next body, from byte `filled` of it on; returns the number of bytes. There
+    /// has to be [room](Self::make_room) for `len` bytes.
     ///
     /// # Errors
     /// Those of `receive`.
@@ -297,8 +297,8 @@ impl<'a> RtpRecorder<'a> {
         self.buffers.cut();
     }
 
-    /// Only packets that wait to be received follow: full blocks may be written before their time where that harms no other
-    /// stream.
+    /// Only packets that wait to be received follow: full blocks may be written before their time where that harms
+    /// no other stream.
     pub fn end(&mut self) {
         self.cut();
         self.output.writer.end();

@@ -96,8 +96,8 @@ fn well_known(payload_type: u8) -> Option<(&'static str, u32)> {
     })
 }
 
-/// The clock rate of a track whose description has none, as most video has. A clock rate that is too high does not delay
-/// the other tracks.
+/// The clock rate of a track whose description has none, as most video has. A clock rate that is too high does not
+/// delay the other tracks.
 const CLOCK_RATE_DEFAULT: u32 = 90_000;
 
 fn track(media: &Media) -> Track {
@@ -233,9 +233,9 @@ impl Description {
         })
     }
 
-    /// Parses the description of a camera, reduced to the tracks that can be received from it: those that are not sent by RTP
-    /// are left out. Over TLS (`is_secure`) some cameras describe encrypted packets (SRTP), and send them in the connection
-    /// without that encryption if they are asked to.
+    /// Parses the description of a camera, reduced to the tracks that can be received from it: those that are not
+    /// sent by RTP are left out. Over TLS (`is_secure`) some cameras describe encrypted packets (SRTP), and send
+    /// them in the connection without that encryption if they are asked to.
     ///
     /// # Errors
     /// When no track can be recorded.
@@ -272,7 +272,8 @@ impl Description {
         &self.tracks
     }
 
-    /// The track with whose key frames playing begins: the first one whose key frames can be recognised, or the first track.
+    /// The track with whose key frames playing begins: the first one whose key frames can be recognised, or the
+    /// first track.
     #[must_use]
     pub fn video_track(&self) -> u8 {
         // There are at most `TRACKS_MAX` tracks.
@@ -292,8 +293,8 @@ impl Description {
         self.tracks.iter().any(is_video)
     }
 
-    /// The rate that it describes (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track has no
-    /// rate, and neither has the session.
+    /// The rate that it describes (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track
+    /// has no rate, and neither has the session.
     #[must_use]
     pub fn rate(&self) -> Option<BytesPerSecond> {
         let said = |bandwidths: &[sdp_types::Bandwidth]| {
@@ -385,8 +386,8 @@ impl Description {
         ours.iter().map(formats).eq(others.iter().map(formats))
     }
 
-    /// The description for players: without the sender and its transport, with tracks that are named `track0`, `track1`, ...,
-    /// and with its range in nanoseconds of media time; `ends_ns` is `None` while it is recorded.
+    /// The description for players: without the sender and its transport, with tracks that are named `track0`,
+    /// `track1`, ..., and with its range in nanoseconds of media time; `ends_ns` is `None` while it is recorded.
     #[must_use]
     pub fn for_players(&self, begins_ns: u64, ends_ns: Option<u64>) -> Vec<u8> {
         self.for_players_with([], begins_ns, ends_ns)

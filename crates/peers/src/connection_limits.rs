@@ -1,5 +1,5 @@
-//! Limits on connections, in all and from one address: clients that connect and send nothing cannot take all descriptors
-//! and places.
+//! Limits on connections, in all and from one address: clients that connect and send nothing cannot take all
+//! descriptors and places.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,8 +46,8 @@ impl fmt::Display for LimitReached {
     }
 }
 
-/// Throttles the warnings of refused connections, for each limit on its own: one address with too many connections does not
-/// hide that the limit of all is reached.
+/// Throttles the warnings of refused connections, for each limit on its own: one address with too many connections
+/// does not hide that the limit of all is reached.
 #[derive(Default)]
 pub struct Denials {
     all: LogThrottle,
@@ -76,8 +76,8 @@ pub fn network(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionLimits {
-    /// A quarter of the descriptors, at least 2 and at most 1,024 connections. An IPv4 address and an IPv6 network may have
-    /// half of them, an IPv6 address a quarter.
+    /// A quarter of the descriptors, at least 2 and at most 1,024 connections. An IPv4 address and an IPv6 network
+    /// may have half of them, an IPv6 address a quarter.
     pub fn of(descriptors: usize) -> Arc<Self> {
         let all_max = PLACES_MAX.min(descriptors / 4).max(2);
         Arc::new(Self {

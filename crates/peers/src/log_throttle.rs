@@ -63,7 +63,8 @@ impl Sparing {
         }
     }
 
-    /// Returns `None` if this line is to be left out, and otherwise the number of lines that were left out before it, if any.
+    /// Returns `None` if this line is to be left out, and otherwise the number of lines that were left out before
+    /// it, if any.
     pub fn turn(&self, now: Instant) -> Option<Option<u64>> {
         // The counters are valid after a panic as well.
         let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);

@@ -122,7 +122,7 @@ fn a_login_is_of_no_use_to_others() {
     anna.user = "paul";
     anna.password = "of-paul";
     let said = anna.ask("TEARDOWN", "cam", "", "").is(401);
-    assert!(said.body.contains("somebody else"), "{said:?}");
+    assert!(said.body.contains("another user"), "{said:?}");
     assert_eq!(reservations(&site), 1);
     drop(anna);
     until("the reservation is given back", || reservations(&site) == 0);

@@ -268,7 +268,7 @@ fn hours(address: SocketAddr, begins_ms: u64) {
     assert!(hours.0.is_some_and(|info| info.contains("seq=")));
     // Nothing is recorded now.
     let said = client.ask("PLAY", "cam", "Range: npt=now-\r\n", "").is(457);
-    assert!(said.body.contains("it has ended"), "{said:?}");
+    assert!(said.body.contains("the recording has ended"), "{said:?}");
 }
 
 /// A request from now on begins with the newest packet, however it is named.

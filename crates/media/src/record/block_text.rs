@@ -37,7 +37,8 @@ impl BlockText {
         self.bytes_max
     }
 
-    /// Names `rate` if it is higher than the rate that the text names. A text that would become too long stays as it is.
+    /// Names `rate` if it is higher than the rate that the text names. A text that would become too long stays as
+    /// it is.
     pub(super) fn raise_rate(&mut self, rate: BytesPerSecond) {
         if rate <= self.rate {
             return;

@@ -1,7 +1,7 @@
 //! The blocks that packets are received into.
 //!
-//! At most one block is being filled. A full block is kept back until the next one holds a packet, because the last block
-//! of a recording says that it is the last.
+//! At most one block is being filled. A full block is kept back until the next one holds a packet, because the last
+//! block of a recording says that it is the last.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -161,8 +161,8 @@ impl BlockBuffers {
         &mut self.overflow
     }
 
-    /// Moves a body of `len` bytes, of which the first are in `room` of the full block and the others in the overflow, to
-    /// the open block; false if either block is missing.
+    /// Moves a body of `len` bytes, of which the first are in `room` of the full block and the others in the
+    /// overflow, to the open block; false if either block is missing.
     pub(super) fn move_body(&mut self, room: Range<usize>, len: usize) -> bool {
         let (Some(full), Some(open)) = (&self.full, &mut self.open) else {
             return false;
@@ -181,8 +181,8 @@ impl BlockBuffers {
         Some(&open.buffer[from..from + len])
     }
 
-    /// Adds the packet whose body of `len` bytes has been received; returns its entry as it was added, or `None` if there
-    /// is no block. `lost` counts the missing packets before it that a higher rate would have recorded.
+    /// Adds the packet whose body of `len` bytes has been received; returns its entry as it was added, or `None` if
+    /// there is no block. `lost` counts the missing packets before it that a higher rate would have recorded.
     pub(super) fn push(&mut self, mut entry: Entry, len: usize, lost: u32) -> Option<Entry> {
         let open = self.open.as_mut()?;
         if !open.composer.takes(entry.arrival_ns, entry.media_ns) {

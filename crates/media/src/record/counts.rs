@@ -14,8 +14,8 @@ pub struct Tally {
     pub reports: u64,
     /// Bytes of both, with their headers.
     pub bytes: u64,
-    /// RTP packets that had not arrived when a later one did, or that arrived and could not be recorded. Some of them may
-    /// have arrived late.
+    /// RTP packets that had not arrived when a later one did, or that arrived and could not be recorded. Some of
+    /// them may have arrived late.
     pub lost: u64,
     /// Packets among `lost` that arrived, or were perhaps not sent, while no buffer was free.
     pub lost_without_buffer: u64,

@@ -18,9 +18,9 @@ const PEER_ERRORS_MAX: usize = 4;
 /// No more packets than this are in a socket: each takes at least 512 of its 8 MiB.
 const QUEUED_MAX: usize = 16_384;
 
-/// True if an error is not of the socket but a report about an earlier packet to the peer (ICMP, RFC 1122, section
-/// 3.2.2.1): the peer has closed its port and may open it again, or a firewall rejects receiver reports. Packets from the
-/// peer may arrive all the same.
+/// True if an error is not of the socket but a report about an earlier packet to the peer (ICMP, section 3.2.2.1 of
+/// RFC 1122): the peer has closed its port and may open it again, or a firewall rejects receiver reports. Packets
+/// from the peer may arrive all the same.
 fn is_of_peer(error: Errno) -> bool {
     matches!(
         error,
@@ -151,18 +151,18 @@ impl RtpRecorder<'_> {
         Ok(true)
     }
 
-    /// A body of `len` bytes was longer than the room that was left: it is moved to the beginning of the next block. Without
-    /// a free buffer it is lost.
+    /// A body of `len` bytes was longer than the room that was left: it is moved to the beginning of the next
+    /// block. Without a free buffer it is lost.
     fn move_to_next_block(&mut self, room: Range<usize>, len: usize) {
         if self.make_room(len) && self.buffers.move_body(room, len) {
             self.counts.tally.copied_bytes += len as u64;
         }
     }
 
-    /// Notes the packets that are missing at the end of a recording, when nothing more is received from a socket: those that
-    /// the socket had dropped by the end behind the last packet, and, unless `is_all` was received, those that are still
-    /// queued and had waited for a buffer or arrived before the last drop. Packets that arrived later may have been sent
-    /// after the end.
+    /// Notes the packets that are missing at the end of a recording, when nothing more is received from a socket:
+    /// those that the socket had dropped by the end behind the last packet, and, unless `is_all` was received,
+    /// those that are still queued and had waited for a buffer or arrived before the last drop. Packets that
+    /// arrived later may have been sent after the end.
     pub fn leave(&mut self, left: &Left<'_>, is_all: bool) {
         let Left {
             socket,
@@ -180,8 +180,8 @@ impl RtpRecorder<'_> {
         }
     }
 
-    /// Takes packets out of a socket and notes them as missing, as long as `is_missing` is true for the number of packets
-    /// that had been dropped when they arrived.
+    /// Takes packets out of a socket and notes them as missing, as long as `is_missing` is true for the number of
+    /// packets that had been dropped when they arrived.
     fn drop_queued(
         &mut self,
         socket: &UdpSocket,

@@ -9,12 +9,12 @@ use crate::rtp::parameters::frames_of;
 use crate::rtp::reception::Reception;
 use crate::sdp;
 
-/// Packets of a sender that has been replaced, or has said that it leaves, count as late for this long: UDP reorders them,
-/// and an encoder that restarts says that it leaves as well.
+/// Packets of a sender that has been replaced, or has said that it leaves, count as late for this long: UDP
+/// reorders them, and an encoder that restarts says that it leaves as well.
 pub(super) const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
 
-/// The wait of a track for a free buffer. Over a connection the peer is held up meanwhile. By UDP, packets wait in the socket,
-/// and packets that the socket drops behind them are missing for want of a buffer as well.
+/// The wait of a track for a free buffer. Over a connection the peer is held up meanwhile. By UDP, packets wait in
+/// the socket, and packets that the socket drops behind them are missing for want of a buffer as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BufferWait {
     /// A buffer has been free since the last packet.
@@ -116,8 +116,8 @@ pub(super) struct Track {
     pub(super) reception: Reception,
     pub(super) sender: Sender,
     pub(super) frames: FrameMarker,
-    /// Missing packets that no entry counts yet: the entry of the next packet does. Those behind the last packet are only
-    /// in the log.
+    /// Missing packets that no entry counts yet: the entry of the next packet does. Those behind the last packet
+    /// are only in the log.
     pub(super) pending_lost: u32,
     /// Packets among them that no rate would have recorded.
     pub(super) pending_unfit: u32,
@@ -202,8 +202,8 @@ impl Track {
         self.wait != BufferWait::No
     }
 
-    /// One of its packets has arrived. Over a connection that ends the wait for a buffer; by UDP only a packet does that
-    /// is behind all those that waited in the socket.
+    /// One of its packets has arrived. Over a connection that ends the wait for a buffer; by UDP only a packet does
+    /// that is behind all those that waited in the socket.
     pub(super) fn note_order(&mut self, order: Order) {
         let is_next = matches!(order, Order::Next { .. } | Order::Anew { .. });
         if let (Some(socket), true) = (&mut self.socket, is_next) {

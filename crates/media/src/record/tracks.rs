@@ -81,8 +81,8 @@ impl TrackSet {
         self.tracks.iter_mut().for_each(Track::note_starved);
     }
 
-    /// True if a packet of a track may begin with these bytes: the version, and the SSRC as far as it is known or the type
-    /// of RTCP (RFC 3550, sections 5.1 and 6.4).
+    /// True if a packet of a track may begin with these bytes: the version, and the SSRC as far as it is known or
+    /// the type of RTCP (RFC 3550, sections 5.1 and 6.4).
     pub(super) fn may_begin(&self, track: usize, kind: Kind, head: &Head) -> bool {
         let [first, second, .., a, b, c, d] = *head;
         let ssrc = self.tracks.get(track).and_then(Track::ssrc);
@@ -271,8 +271,8 @@ impl TrackSet {
         order
     }
 
-    /// The reason why packets are missing. `dropped` of them were dropped by the socket, or over a connection perhaps not sent
-    /// because nothing was received.
+    /// The reason why packets are missing. `dropped` of them were dropped by the socket, or over a connection
+    /// perhaps not sent because nothing was received.
     pub(super) fn reason_not_received(
         &self,
         counts: &mut PacketCounts,

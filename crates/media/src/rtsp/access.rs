@@ -1,7 +1,7 @@
 //! Access control of RTSP: users with passwords, their rights, and the authentication of connections.
 //!
-//! Every request except OPTIONS needs Digest authentication (RFC 2069 and 2617). Basic is refused: it would send the password
-//! itself. Comparisons take constant time.
+//! Every request except OPTIONS needs Digest authentication (RFC 2069 and 2617). Basic is refused: it would send
+//! the password itself. Comparisons take constant time.
 
 mod guard;
 mod penalty;

@@ -8,8 +8,8 @@
 //!                                                                 recording -- PAUSE, BYE --> ready
 //! ```
 //!
-//! The first SETUP reserves for the whole presentation, or is refused. RECORD after PAUSE reserves again, as PAUSE has given
-//! the reservation back. A request that does not fit the state is refused with 455 and changes nothing.
+//! The first SETUP reserves for the whole presentation, or is refused. RECORD after PAUSE reserves again, as PAUSE
+//! has given the reservation back. A request that does not fit the state is refused with 455 and changes nothing.
 
 mod answer;
 pub(crate) mod fuzzing;
@@ -54,7 +54,7 @@ use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::Session;
 use answer::{Answer, answer};
-use outgoing::Sent;
+use outgoing::SentCounts;
 pub(crate) use target::volumes;
 
 /// A request with its body.
@@ -100,7 +100,7 @@ enum Role {
         /// The source of the rate that it reserves.
         rate_from: RateFrom,
         /// From the first SETUP on, except while and after it records.
-        reserved: Option<Reserved>,
+        reserved: Option<RecordingReservation>,
     },
     /// It plays.
     Player {
@@ -134,8 +134,8 @@ impl Part {
     }
 }
 
-/// A stream of a session. Dropping it waits until its share is given back: TEARDOWN is answered after that, and the client
-/// may reserve the share again.
+/// A stream of a session. Dropping it waits until its share is given back: TEARDOWN is answered after that, and the
+/// client may reserve the share again.
 struct ReservedStream(Stream);
 
 impl Deref for ReservedStream {
@@ -153,7 +153,7 @@ impl Drop for ReservedStream {
 }
 
 /// The reservation of a recording.
-struct Reserved {
+struct RecordingReservation {
     stream: ReservedStream,
     writing: Writing,
     member: Arc<Session>,
@@ -168,7 +168,7 @@ struct RtspSession {
     /// Where each part of a player was paused.
     paused: Option<Vec<Option<Place>>>,
     /// Counts of each track that a player has sent.
-    sent: Vec<Sent>,
+    sent: Vec<SentCounts>,
 }
 
 impl RtspSession {
@@ -182,8 +182,8 @@ impl RtspSession {
         reserved.map(|of| &of.member).into_iter().chain(played)
     }
 
-    /// The transports of a player: datagrams there show that the player is there, also while nothing is sent. Those of a
-    /// publisher stay in the sockets until it records.
+    /// The transports of a player: datagrams there show that the player is there, also while nothing is sent. Those
+    /// of a publisher stay in the sockets until it records.
     fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
         let is_player = matches!(self.role, Role::Player { .. });
         let transports = is_player.then_some(&self.transports);
@@ -216,7 +216,7 @@ pub(crate) struct Connection<'a> {
 
 /// Events that an idle connection wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ready {
+enum IdleEvent {
     Socket,
     /// A datagram of a player.
     Datagram,
@@ -283,7 +283,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the next request while no packets are moved; `None` if the peer has closed the connection or the server stops.
+    /// Waits for the next request while no packets are moved; `None` if the peer has closed the connection or the
+    /// server stops.
     fn idle(&mut self) -> Result<Option<ClientRequest>, ConnectionError> {
         loop {
             if self.skipping > 0 && !self.skip() {
@@ -316,30 +317,31 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sleeps until bytes have arrived, and reads them; returns false if the peer has closed the connection or the server stops.
+    /// Sleeps until bytes have arrived, and reads them; returns false if the peer has closed the connection or the
+    /// server stops.
     fn wait_for_bytes(&mut self) -> Result<bool, ConnectionError> {
         loop {
             let until = self.heard.saturating_add(self.patience());
             let mut wait = Wait::new();
-            self.link.hear(&mut wait, Ready::Socket);
-            wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            self.link.hear(&mut wait, IdleEvent::Socket);
+            wait.readable(self.shared.stop.as_fd(), IdleEvent::Stop);
             for member in self.session.iter().flat_map(RtspSession::members) {
-                wait.readable(member.ends(), Ready::Stop);
+                wait.readable(member.ends(), IdleEvent::Stop);
             }
             for transport in self.transports_of_player() {
-                transport.hear(&mut wait, Ready::Datagram);
+                transport.hear(&mut wait, IdleEvent::Datagram);
             }
             let ready = wait.sleep(true, Some(until))?;
-            if ready.contains(&Ready::Stop) {
+            if ready.contains(&IdleEvent::Stop) {
                 return Ok(false);
             }
-            if ready.contains(&Ready::Datagram) {
+            if ready.contains(&IdleEvent::Datagram) {
                 let transports = self.transports_of_player();
                 if transports.filter(|of| of.take_keepalives()).count() > 0 {
                     self.heard = clock::now();
                 }
             }
-            if ready.contains(&Ready::Socket) {
+            if ready.contains(&IdleEvent::Socket) {
                 match self.receive(4_096)? {
                     Some(0) => return Ok(false),
                     Some(_) => return Ok(true),
@@ -399,17 +401,17 @@ impl<'a> Connection<'a> {
             sent += taken.unwrap_or(0);
             if taken.is_none() {
                 let mut wait = Wait::new();
-                wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
-                wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+                wait.add(self.link.as_fd(), PollFlags::OUT, IdleEvent::Socket);
+                wait.readable(self.shared.stop.as_fd(), IdleEvent::Stop);
                 let members = self.session.iter().flat_map(RtspSession::members);
                 for member in members.chain(&self.recording) {
-                    wait.readable(member.ends(), Ready::SessionEnded);
+                    wait.readable(member.ends(), IdleEvent::SessionEnded);
                 }
                 let ready = wait.sleep(true, Some(until))?;
-                if ready.contains(&Ready::Stop) {
+                if ready.contains(&IdleEvent::Stop) {
                     return Err(ConnectionError::Stopped);
                 }
-                if ready.contains(&Ready::SessionEnded) {
+                if ready.contains(&IdleEvent::SessionEnded) {
                     return Err(ConnectionError::SessionEnded);
                 }
                 if ready.is_empty() && clock::now() >= until {

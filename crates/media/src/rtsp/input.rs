@@ -1,7 +1,8 @@
 //! Parsing of an RTSP connection: messages, and packets between them (RFC 2326, section 10.12).
 //!
-//! A packet is reported with its channel and length as soon as its first bytes have arrived. The caller then takes its bytes:
-//! those that have arrived with [`Input::take`], and the rest from the socket. So a packet's body is received where it stays.
+//! A packet is reported with its channel and length as soon as its first bytes have arrived. The caller then takes
+//! its bytes: those that have arrived with [`Input::take`], and the rest from the socket. So a packet's body is
+//! received where it stays.
 
 mod repair;
 
@@ -87,8 +88,9 @@ impl Input {
         count
     }
 
-    /// Skips bytes up to the beginning of a response, or of a packet whose channel and first bytes `is_packet` accepts. Returns
-    /// the number of skipped bytes, and true if such a beginning was found. Bytes that may become one are kept.
+    /// Skips bytes up to the beginning of a response, or of a packet whose channel and first bytes `is_packet`
+    /// accepts. Returns the number of skipped bytes, and true if such a beginning was found. Bytes that may become
+    /// one are kept.
     pub fn pass_stray(&mut self, is_packet: impl Fn(u8, &Head) -> bool) -> (usize, bool) {
         let begins = |of: &[u8]| match of.split_first_chunk() {
             Some((&[b'$', channel, high, low], rest)) => {

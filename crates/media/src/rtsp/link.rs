@@ -1,8 +1,8 @@
 //! The byte stream of a connection, plain or over TLS.
 //!
-//! Without TLS a link is its socket: bodies are received into blocks and sent from them with `readv` and `writev`. With TLS
-//! they are decrypted in a buffer of the library and copied from there, which is counted. Outgoing bytes are encrypted into
-//! another buffer, which may hold bytes that the socket has not taken yet.
+//! Without TLS a link is its socket: bodies are received into blocks and sent from them with `readv` and `writev`.
+//! With TLS they are decrypted in a buffer of the library and copied from there, which is counted. Outgoing bytes
+//! are encrypted into another buffer, which may hold bytes that the socket has not taken yet.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;

@@ -38,7 +38,8 @@ impl<'a, T: Copy> Wait<'a, T> {
         self.at_once.push(event);
     }
 
-    /// Sleeps until one is ready, or `until`; returns the events that are ready. If `armed` is false, it does not sleep.
+    /// Sleeps until one is ready, or `until`; returns the events that are ready. If `armed` is false, it does not
+    /// sleep.
     pub(crate) fn sleep(mut self, armed: bool, until: Option<Time>) -> std::io::Result<Vec<T>> {
         let left = until.map(|until| until.saturating_since(clock::now()));
         let may_sleep = armed && self.at_once.is_empty();

@@ -1,5 +1,5 @@
-//! Reception of packets into a recording, between the messages of a connection or by UDP, from a publisher or from a camera
-//! that the server pulls from.
+//! Reception of packets into a recording, between the messages of a connection or by UDP, from a publisher or from
+//! a camera that the server pulls from.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -17,8 +17,8 @@ use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::transport::Transport;
 
-/// Bytes that are received behind a body: the head of the next packet, and no more, as its body is to be received where it
-/// stays.
+/// Bytes that are received behind a body: the head of the next packet, and no more, as its body is to be received
+/// where it stays.
 const AHEAD_BYTES: usize = 4 + HEADER_BYTES;
 
 /// Packets that are received from one socket at a time.
@@ -179,8 +179,9 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Receives packets that were queued in the sockets at the end, as far as buffers become free within 10 s. When one of
-    /// `stops` is signalled, only free buffers are used, for 1 s. Packets that are not received are noted as missing.
+    /// Receives packets that were queued in the sockets at the end, as far as buffers become free within 10 s. When
+    /// one of `stops` is signalled, only free buffers are used, for 1 s. Packets that are not received are noted as
+    /// missing.
     pub(crate) fn rest(
         &mut self,
         recorder: &mut RtpRecorder<'_>,

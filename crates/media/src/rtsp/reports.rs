@@ -1,7 +1,7 @@
 //! Receiver reports to the sender of a recording, every 5 s.
 //!
-//! A recording never waits for them: what the connection does not take is sent later, and a connection that takes none is
-//! received from all the same, to its end.
+//! A recording never waits for them: what the connection does not take is sent later, and a connection that takes
+//! none is received from all the same, to its end.
 
 use sched::units::{Nanos, Time};
 
@@ -70,8 +70,9 @@ impl Reports {
         Some(bytes)
     }
 
-    /// Sends the reports that are due, as far as the connection takes them. Everything that has arrived has to be received
-    /// before: a peer that has closed its socket answers a report with a reset, which discards unread packets.
+    /// Sends the reports that are due, as far as the connection takes them. Everything that has arrived has to be
+    /// received before: a peer that has closed its socket answers a report with a reset, which discards unread
+    /// packets.
     pub(crate) fn send(
         &mut self,
         link: &mut Link,

@@ -183,7 +183,7 @@ impl std::fmt::Debug for Server {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ready {
+enum ListenerEvent {
     Stop,
     /// A connection at the listener with this index.
     Connection(usize),
@@ -219,17 +219,17 @@ impl Acceptor {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         loop {
             let mut wait = Wait::new();
-            wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            wait.readable(self.shared.stop.as_fd(), ListenerEvent::Stop);
             for (place, listener) in listeners.iter().enumerate() {
-                wait.readable(listener.socket.as_fd(), Ready::Connection(place));
+                wait.readable(listener.socket.as_fd(), ListenerEvent::Connection(place));
             }
             let ready = wait.sleep(true, None).unwrap_or_default();
-            if ready.contains(&Ready::Stop) {
+            if ready.contains(&ListenerEvent::Stop) {
                 break;
             }
             threads.retain(|thread| !thread.is_finished());
             for of in ready {
-                if let Ready::Connection(place) = of {
+                if let ListenerEvent::Connection(place) = of {
                     threads.extend(self.take(&listeners[place]));
                 }
             }

@@ -1,8 +1,8 @@
 //! TLS: the certificate of the server, and the verification of cameras.
 //!
-//! A camera is verified with the certificate authorities of the host, or, if certificates are configured for it, with these
-//! and no others. Most cameras have self-signed certificates: a configured certificate is accepted whatever its name and
-//! validity period.
+//! A camera is verified with the certificate authorities of the host, or, if certificates are configured for it,
+//! with these and no others. Most cameras have self-signed certificates: a configured certificate is accepted
+//! whatever its name and validity period.
 //!
 //! `rustls` with the cryptography of `ring`: both build with a C compiler alone. TLS 1.2 and 1.3.
 

@@ -63,8 +63,8 @@ pub(crate) enum TransportError {
 }
 
 impl Transport {
-    /// The first of the requested transports that is supported. `number` is that of the track, and `taken` are the transports of
-    /// the other tracks. With `is_secure` UDP is refused, as it is not encrypted.
+    /// The first of the requested transports that is supported. `number` is that of the track, and `taken` are the
+    /// transports of the other tracks. With `is_secure` UDP is refused, as it is not encrypted.
     ///
     /// Channels that are equal or taken are replaced by free ones.
     ///
@@ -122,8 +122,8 @@ impl Transport {
             .find(|pair| are_free(*pair, taken))
     }
 
-    /// Receives datagrams of a player, which only show that it is there; returns true if there was one. Those that are left
-    /// wake the caller again.
+    /// Receives datagrams of a player, which only show that it is there; returns true if there was one. Those that
+    /// are left wake the caller again.
     pub(crate) fn take_keepalives(&self) -> bool {
         let Self::Udp { rtp, rtcp, .. } = self else {
             return false;
@@ -176,8 +176,8 @@ impl Transport {
         Err(last)
     }
 
-    /// Connects a pair of sockets to the peer's ports: they receive from no other ones. With port 0 they receive from all ports of
-    /// the peer, and send nothing.
+    /// Connects a pair of sockets to the peer's ports: they receive from no other ones. With port 0 they receive
+    /// from all ports of the peer, and send nothing.
     ///
     /// # Errors
     /// When the peer cannot be reached.
@@ -200,7 +200,8 @@ impl Transport {
         })
     }
 
-    /// Enlarges the receive buffer when recording begins. A session that is only set up uses no memory of the host for that.
+    /// Enlarges the receive buffer when recording begins. A session that is only set up uses no memory of the host
+    /// for that.
     pub(crate) fn widen(&self) {
         let Self::Udp { rtp, .. } = self else { return };
         // Only root may exceed the limit of the host; a smaller buffer is no reason not to record.
@@ -209,8 +210,8 @@ impl Transport {
         }
     }
 
-    /// Sends an empty RTP packet and an empty receiver report, as other clients do, so that firewalls and address translators
-    /// let packets from the peer through. A lost one does no harm.
+    /// Sends an empty RTP packet and an empty receiver report, as other clients do, so that firewalls and address
+    /// translators let packets from the peer through. A lost one does no harm.
     pub(crate) fn open_ways(&self) {
         let Self::Udp { rtp, rtcp, .. } = self else {
             return;

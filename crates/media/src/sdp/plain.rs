@@ -1,7 +1,8 @@
 //! Repair of descriptions that are no valid SDP, as some cameras and encoders write them.
 
-/// A description reduced to media, attributes and valid rates, with valid ports. Cameras write origins (`o=`) and addresses
-/// (`c=`) with too many or too few words, invalid ports and rates, no version, and text that is not UTF-8.
+/// A description reduced to media, attributes and valid rates, with valid ports. Cameras write origins (`o=`) and
+/// addresses (`c=`) with too many or too few words, invalid ports and rates, no version, and text that is not
+/// UTF-8.
 pub(super) fn plain(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let mut plain = "v=0\r\ns=-\r\n".to_owned();

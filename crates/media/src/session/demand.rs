@@ -1,10 +1,10 @@
 //! The rate that a session needs, measured while it runs, and when to request another one.
 //!
-//! A reservation is made before the first packet arrives, for the rate of the description. A recorder that receives more
-//! borrows buffers first. When they run out, or have been needed for long, it requests the measured rate and a tenth; packets
-//! are lost only if that is refused. A recorder that has more than it first reserved gives that back when it has not needed
-//! it for a minute. A player requests more as soon as it reads blocks faster than it reserved: their recording may have needed
-//! more than it says.
+//! A reservation is made before the first packet arrives, for the rate of the description. A recorder that receives
+//! more borrows buffers first. When they run out, or have been needed for long, it requests the measured rate and a
+//! tenth; packets are lost only if that is refused. A recorder that has more than it first reserved gives that back
+//! when it has not needed it for a minute. A player requests more as soon as it reads blocks faster than it
+//! reserved: their recording may have needed more than it says.
 //!
 //! Pure: times are arguments, and there is no disk.
 
@@ -86,8 +86,9 @@ impl Measure {
 
     /// The rate of the blocks from `first` on, if there are two intervals at least.
     ///
-    /// Measured by media time: a publisher that sends a file as fast as it is accepted needs no more than the rate of the
-    /// media, and one that is held up needs more than arrives. If the timestamps are implausible, it is measured by arrival.
+    /// Measured by media time: a publisher that sends a file as fast as it is accepted needs no more than the rate
+    /// of the media, and one that is held up needs more than arrives. If the timestamps are implausible, it is
+    /// measured by arrival.
     fn rate(&self, first: usize, block_bytes: u64) -> Option<BytesPerSecond> {
         self.rate_and_basis(first, block_bytes)
             .map(|(rate, _)| rate)
@@ -160,8 +161,8 @@ impl RateRequests {
         }
     }
 
-    /// Requests `wanted`, or once after each refusal the rate that was said to fit if that is lower. Returns the requested
-    /// rate; `None` if nothing is requested now.
+    /// Requests `wanted`, or once after each refusal the rate that was said to fit if that is lower. Returns the
+    /// requested rate; `None` if nothing is requested now.
     fn ask(
         &mut self,
         now: Time,
@@ -339,8 +340,8 @@ pub struct PlayerDemand {
 }
 
 impl PlayerDemand {
-    /// Of a player of blocks of this length in bytes, which were recorded with `recorded` reserved. It reserves at least
-    /// `least`.
+    /// Of a player of blocks of this length in bytes, which were recorded with `recorded` reserved. It reserves at
+    /// least `least`.
     #[must_use]
     pub fn new(
         block_bytes: u64,
@@ -365,8 +366,8 @@ impl PlayerDemand {
         self.measure.block(seen);
     }
 
-    /// The rate to be requested now, if any; `rate` is the reserved one at the original speed. No other one is requested
-    /// until [`answered`](Self::answered) is called.
+    /// The rate to be requested now, if any; `rate` is the reserved one at the original speed. No other one is
+    /// requested until [`answered`](Self::answered) is called.
     pub fn look(&mut self, now: Time, rate: BytesPerSecond) -> Option<BytesPerSecond> {
         let began = *self.began.get_or_insert(rate);
         let blocks = self.measure.blocks.len();

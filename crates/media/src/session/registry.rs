@@ -92,7 +92,8 @@ pub struct Session {
     changer: Changer,
     /// The rate that was asked for at first, or last from outside, in bytes per second.
     promised: AtomicU64,
-    /// The speed at which it is sent, in thousandths of the one at which it is shown: `promised` times this is reserved.
+    /// The speed at which it is sent, in thousandths of the one at which it is shown: `promised` times this is
+    /// reserved.
     speed: AtomicI64,
     counts: Mutex<Counts>,
     /// Signalled when it is to end, and never drained.
@@ -181,7 +182,8 @@ impl Session {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes its reservation, all of it or nothing, and waits for that. Must not be called by the session's own thread.
+    /// Changes its reservation, all of it or nothing, and waits for that. Must not be called by the session's own
+    /// thread.
     ///
     /// # Errors
     /// As [`Changer::change`].

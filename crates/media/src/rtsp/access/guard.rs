@@ -1,8 +1,8 @@
 //! Digest authentication of a connection (RFC 2617, with RFC 2069 as a subset; RFC 7616 with MD5).
 //!
-//! Each connection has its own nonce: credentials that were overheard on another connection are useless. With `qop=auth` no
-//! request can be repeated either, as each has a number. Clients that know only RFC 2069 send no numbers; to repeat their
-//! requests an attacker has to break into their TCP connection.
+//! Each connection has its own nonce: credentials that were overheard on another connection are useless. With
+//! `qop=auth` no request can be repeated either, as each has a number. Clients that know only RFC 2069 send no
+//! numbers; to repeat their requests an attacker has to break into their TCP connection.
 //!
 //! A right response to a nonce that is old, or of another connection, is refused with a new nonce and `stale=true`: the
 //! client repeats the request without asking its user again.
@@ -152,8 +152,8 @@ impl Credentials {
         &self.nonce
     }
 
-    /// Verifies them for a request; returns the user's secret. `known` is the secret if it has been looked up before, and
-    /// `is_it` tells if a URI is that of the request.
+    /// Verifies them for a request; returns the user's secret. `known` is the secret if it has been looked up
+    /// before, and `is_it` tells if a URI is that of the request.
     ///
     /// # Errors
     /// When the password is wrong, or they were made for another request.
@@ -288,8 +288,8 @@ impl Guard {
     }
 }
 
-/// True if credentials for the URI `said` are valid for a request for `uri`: the same URI, or one above it, which live555 clients
-/// write with all requests of a presentation. A path alone is one of this server.
+/// True if credentials for the URI `said` are valid for a request for `uri`: the same URI, or one above it, which
+/// live555 clients write with all requests of a presentation. A path alone is one of this server.
 fn is_of(said: &str, uri: &Url) -> bool {
     let said = match said.starts_with('/') {
         true => uri.join(said),

@@ -1,4 +1,5 @@
-//! Penalties against guessing of passwords: after a failed login, replies to further failures from that address are delayed.
+//! Penalties against guessing of passwords: after a failed login, replies to further failures from that address are
+//! delayed.
 //!
 //! A right password is never delayed, so one client cannot lock out others that share its address.
 

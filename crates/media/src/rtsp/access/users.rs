@@ -4,8 +4,8 @@
 //! anna:clockwise:5c0f...   <- MD5 of anna:clockwise:PASSWORD, from which Digest computes
 //! ```
 //!
-//! Such a line is as good as the password, so only the file's owner may read the file. It is read again at a login after it
-//! has changed.
+//! Such a line is as good as the password, so only the file's owner may read the file. It is read again at a login
+//! after it has changed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -182,8 +182,8 @@ impl Users {
         })
     }
 
-    /// The secret of a user. Reads the file again if it has changed; if that is invalid, logs that once and keeps the previous
-    /// users.
+    /// The secret of a user. Reads the file again if it has changed; if that is invalid, logs that once and keeps
+    /// the previous users.
     pub(super) fn secret(&self, user: &str) -> Option<Secret> {
         // It is valid after a panic: it is replaced as a whole.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);

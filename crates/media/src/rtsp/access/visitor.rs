@@ -1,8 +1,8 @@
 //! Authentication of clients that read recordings over HTTP: the same users, passwords and rights as over RTSP.
 //!
-//! HTTP clients may answer a challenge on another connection, so a nonce does not belong to a connection: it is a time, and a
-//! proof (HMAC) that the server made it for the client's address. An overheard request can be repeated while its nonce is
-//! valid. That yields only what has gone over the wire before, as requests change nothing here.
+//! HTTP clients may answer a challenge on another connection, so a nonce does not belong to a connection: it is a
+//! time, and a proof (HMAC) that the server made it for the client's address. An overheard request can be repeated
+//! while its nonce is valid. That yields only what has gone over the wire before, as requests change nothing here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

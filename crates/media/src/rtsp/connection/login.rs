@@ -13,8 +13,8 @@ use crate::rtsp::poll::Wait;
 struct Stop;
 
 impl Connection<'_> {
-    /// The refusal of a request that has another version, requires an unknown feature, or is not authenticated where that is
-    /// needed; `None` if it is admitted.
+    /// The refusal of a request that has another version, requires an unknown feature, or is not authenticated
+    /// where that is needed; `None` if it is admitted.
     ///
     /// # Errors
     /// After too many failed logins.
@@ -69,7 +69,8 @@ impl Connection<'_> {
         Ok(Some(said.header(WWW_AUTHENTICATE, challenge).reason(why)))
     }
 
-    /// Delays the reply after a failed login. A connection that has logged in is not delayed: its packets must not wait.
+    /// Delays the reply after a failed login. A connection that has logged in is not delayed: its packets must not
+    /// wait.
     fn delay_refusal(&self) -> Result<(), ConnectionError> {
         let Some(access) = &self.shared.access else {
             return Ok(());

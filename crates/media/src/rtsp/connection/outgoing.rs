@@ -32,7 +32,7 @@ pub(super) enum Destination {
 
 /// Packets and bytes of a track that were sent under its SSRC since its last BYE (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Default)]
-pub(super) struct Sent {
+pub(super) struct SentCounts {
     packets: u32,
     octets: u32,
     ssrc: u32,
@@ -53,7 +53,7 @@ pub(super) struct Tally {
 pub(super) struct Outgoing<'a> {
     pub(super) playback: Presentation<'a>,
     pub(super) transports: &'a [Option<Transport>],
-    sent: &'a mut [Sent],
+    sent: &'a mut [SentCounts],
     tally: Tally,
     /// Bytes of the next packet that have been sent.
     pub(super) packet_sent: usize,
@@ -74,7 +74,7 @@ impl<'a> Outgoing<'a> {
     pub(super) fn new(
         playback: Presentation<'a>,
         transports: &'a [Option<Transport>],
-        sent: &'a mut [Sent],
+        sent: &'a mut [SentCounts],
     ) -> Self {
         // A sender report is due at once.
         sent.iter_mut().for_each(|of| of.reported = None);
@@ -145,15 +145,16 @@ impl Outgoing<'_> {
         let Some(header) = header.and_then(|header| Header::parse(&header)) else {
             return;
         };
-        // The due time of the packet, not the current one: players synchronise tracks by this, also when packets are late.
+        // The due time of the packet, not the current one: players synchronise tracks by this, also when packets
+        // are late.
         let ntp = self.ntp_at(self.playback.plays_at());
         let Some(sent) = self.sent.get_mut(track) else {
             return;
         };
         if sent.ssrc != header.ssrc {
-            *sent = Sent {
+            *sent = SentCounts {
                 ssrc: header.ssrc,
-                ..Sent::default()
+                ..SentCounts::default()
             };
         }
         let is_due = sent
@@ -189,10 +190,10 @@ impl Outgoing<'_> {
 }
 
 /// Sends BYE for tracks of which packets have been sent; returns the bytes for the connection.
-pub(super) fn farewell(transports: &[Option<Transport>], sent: &mut [Sent]) -> Vec<u8> {
+pub(super) fn farewell(transports: &[Option<Transport>], sent: &mut [SentCounts]) -> Vec<u8> {
     let mut interleaved = Vec::new();
     for (transport, sent) in transports.iter().zip(sent) {
-        let Sent { packets, ssrc, .. } = std::mem::take(sent);
+        let SentCounts { packets, ssrc, .. } = std::mem::take(sent);
         if packets > 0 {
             let compound = rtcp_types::Compound::builder()
                 .add_packet(rtcp_types::ReceiverReport::builder(ssrc))

@@ -1,7 +1,7 @@
 //! GET_PARAMETER and SET_PARAMETER: the reservation of a session (`text/parameters`, RFC 2326, sections 10.8 and 10.9).
 //!
-//! A change takes as long as blocks are in flight. While packets are moved, it goes on beside them, and is answered when it
-//! is done.
+//! A change takes as long as blocks are in flight. While packets are moved, it goes on beside them, and is answered
+//! when it is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

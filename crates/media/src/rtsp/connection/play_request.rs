@@ -70,8 +70,8 @@ pub(super) struct RequestedPart {
     /// Its index in the session.
     pub(super) number: usize,
     pub(super) recording: Recording,
-    /// The numbers of the first and of the last recording of its volume that are played; without a last one if more may follow.
-    /// `None`: only `recording` is played.
+    /// The numbers of the first and of the last recording of its volume that are played; without a last one if more
+    /// may follow. `None`: only `recording` is played.
     pub(super) numbers: Option<(u64, Option<u64>)>,
     /// When it began by the host's clock, corrected by the drift at the first position.
     pub(super) begun_ns: i128,
@@ -297,8 +297,8 @@ impl Connection<'_> {
         })
     }
 
-    /// Reserves for the requested speed, or for the original one if the disks cannot serve it for all parts. Returns the speed
-    /// that is reserved; `None` if none was requested.
+    /// Reserves for the requested speed, or for the original one if the disks cannot serve it for all parts.
+    /// Returns the speed that is reserved; `None` if none was requested.
     pub(super) fn reserve_speed(&self, speed: Option<Scale>, parts: &[Part]) -> Option<Scale> {
         let wanted = speed.unwrap_or(Scale::ONE);
         let change = |part: &Part, speed: Scale| {
@@ -324,8 +324,9 @@ impl Connection<'_> {
         Some(Scale::ONE)
     }
 
-    /// `RTP-Info`: for each track the sequence number of its first packet, and the timestamp of the beginning of the reply's
-    /// `Range`, as far as they are in the first blocks. The blocks that are read for this are played later.
+    /// `RTP-Info`: for each track the sequence number of its first packet, and the timestamp of the beginning of
+    /// the reply's `Range`, as far as they are in the first blocks. The blocks that are read for this are played
+    /// later.
     pub(super) fn rtp_info(
         &self,
         request: &ClientRequest,
@@ -378,8 +379,8 @@ impl Connection<'_> {
     }
 }
 
-/// The number, header and media time of the first packet of each track in a block, from packet `from` on; and the media time of
-/// the last packet.
+/// The number, header and media time of the first packet of each track in a block, from packet `from` on; and the
+/// media time of the last packet.
 fn firsts_in(
     block: &Block<'_>,
     from: usize,

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Destination, Outgoing, Sent, Tally, farewell};
+use super::outgoing::{Destination, Outgoing, SentCounts, Tally, farewell};
 use super::parameters::named_part;
 use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::player_rate_min;
@@ -286,7 +286,7 @@ impl Connection<'_> {
     fn move_out(
         &mut self,
         parts: &[Part],
-        (transports, sent): (&[Option<Transport>], &mut [Sent]),
+        (transports, sent): (&[Option<Transport>], &mut [SentCounts]),
         wanted: PlayRequest,
         id: &str,
         tally: &mut Tally,
@@ -316,8 +316,9 @@ fn presentation<'b>(
         mut continuations,
         ..
     } = wanted;
-    // A read takes up to a period of the disks. If the first block has been read already, each further one is requested a
-    // block's period earlier: playing begins earlier by that, or by the length of the first block if that is shorter.
+    // A read takes up to a period of the disks. If the first block has been read already, each further one is
+    // requested a block's period earlier: playing begins earlier by that, or by the length of the first block if
+    // that is shorter.
     let waits = of_parts.iter().map(|of| {
         let stream = &parts[of.number].reserved;
         let period = |of| stream.rate().period_of(of).unwrap_or(Nanos::ZERO);

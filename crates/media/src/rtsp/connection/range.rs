@@ -18,8 +18,8 @@ pub(super) fn requested(request: &ClientRequest) -> Result<Option<Range>, Unwant
     range.map_err(|_| range_error("invalid Range header"))
 }
 
-/// True if a range begins before 0, which RFC 2326 does not define. ffmpeg seeks to a little before the requested time, also
-/// from the beginning, and writes that as `npt=0.-110-`.
+/// True if a range begins before 0, which RFC 2326 does not define. ffmpeg seeks to a little before the requested
+/// time, also from the beginning, and writes that as `npt=0.-110-`.
 fn is_before_all(range: &str) -> bool {
     let from = range
         .strip_prefix("npt=")
@@ -34,8 +34,8 @@ fn is_before_all(range: &str) -> bool {
     signs.contains(&true) && !seconds.is_empty() && is_number(seconds) && is_number(fraction)
 }
 
-/// The beginning and the end of a range in nanoseconds. A beginning of `None` is the current position or now, an end of `None`
-/// the end of the recording.
+/// The beginning and the end of a range in nanoseconds. A beginning of `None` is the current position or now, an
+/// end of `None` the end of the recording.
 pub(super) fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
     match range {
         NptRange::Empty => (None, None),

@@ -15,7 +15,9 @@ use rustix::event::PollFlags;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
-use super::{ClientRequest, Connection, ConnectionError, NextStep, Reserved, Role, RtspSession};
+use super::{
+    ClientRequest, Connection, ConnectionError, NextStep, RecordingReservation, Role, RtspSession,
+};
 use crate::archive::block::Kind;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
@@ -113,7 +115,7 @@ impl Connection<'_> {
         else {
             return Ok(true);
         };
-        let Some(Reserved {
+        let Some(RecordingReservation {
             stream,
             writing,
             member,

@@ -10,9 +10,11 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
-use super::outgoing::Sent;
-use super::target::{Recorded, recorded_to, target, unopened};
-use super::{ClientRequest, Connection, Part, Reserved, ReservedStream, Role, RtspSession};
+use super::outgoing::SentCounts;
+use super::target::{PlayableRecording, recorded_to, target, unopened};
+use super::{
+    ClientRequest, Connection, Part, RecordingReservation, ReservedStream, Role, RtspSession,
+};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::rtsp::transport::{Transport, transports};
@@ -92,7 +94,7 @@ impl Connection<'_> {
                     role,
                     transports: (0..tracks).map(|_| None).collect(),
                     paused: None,
-                    sent: vec![Sent::default(); tracks],
+                    sent: vec![SentCounts::default(); tracks],
                 });
                 self.in_session(request, StatusCode::Ok)
             }
@@ -188,7 +190,8 @@ impl Connection<'_> {
         self.in_session(request, StatusCode::Ok).typed(&header)
     }
 
-    /// The track that a request names as it was announced or described. The URL of the presentation names its only track.
+    /// The track that a request names as it was announced or described. The URL of the presentation names its only
+    /// track.
     fn track(&self, request: &ClientRequest) -> Option<usize> {
         let session = self.session.as_ref()?;
         let asked = target(request)?.rest;
@@ -228,10 +231,10 @@ impl Connection<'_> {
     fn part(
         &self,
         request: &ClientRequest,
-        recorded: Recorded,
+        recorded: PlayableRecording,
         first_track: usize,
     ) -> Result<Part, Answer> {
-        let Recorded {
+        let PlayableRecording {
             archive,
             recording,
             description,
@@ -278,10 +281,9 @@ impl Connection<'_> {
         })
     }
 
-    /// The rate for playing a recording: the size of its blocks over its length, and a tenth, as it may vary. At most the rate
-    /// that was reserved for recording it, according to its last blocks: it was not written faster, whatever its timestamps
-    /// say. For a recording with few blocks it is guessed as that
-    /// rate.
+    /// The rate for playing a recording: the size of its blocks over its length, and a tenth, as it may vary. At
+    /// most the rate that was reserved for recording it, according to its last blocks: it was not written faster,
+    /// whatever its timestamps say. For a recording with few blocks it is guessed as that rate.
     fn played_rate(
         &self,
         archive: &Archive,
@@ -369,7 +371,7 @@ impl Connection<'_> {
             ..
         }) = &mut self.session
         {
-            *reserved = Some(Reserved {
+            *reserved = Some(RecordingReservation {
                 stream,
                 writing,
                 member,
@@ -379,8 +381,8 @@ impl Connection<'_> {
     }
 }
 
-/// The first whole millisecond after a time: a player that requests the whole range of a description gets the last packet, also
-/// if it writes times in milliseconds.
+/// The first whole millisecond after a time: a player that requests the whole range of a description gets the last
+/// packet, also if it writes times in milliseconds.
 fn next_millisecond(media_ns: u64) -> u64 {
     const MILLISECOND: u64 = 1_000_000;
     (media_ns / MILLISECOND + 1).saturating_mul(MILLISECOND)

@@ -29,8 +29,8 @@ pub(super) struct Target {
     pub(super) rest: String,
 }
 
-/// Parses `/VOLUME`, `/VOLUME/7` or `/VOLUME/live`, each with or without a track behind it; `VOLUME+OTHER` names recordings that
-/// are played together.
+/// Parses `/VOLUME`, `/VOLUME/7` or `/VOLUME/live`, each with or without a track behind it; `VOLUME+OTHER` names
+/// recordings that are played together.
 pub(super) fn target(request: &ClientRequest) -> Option<Target> {
     of_path(request.request_uri()?.path())
 }
@@ -64,8 +64,8 @@ fn of_path(path: &str) -> Option<Target> {
     })
 }
 
-/// Why the part of a player's path behind the volume is neither a recording nor a track; `None` if it is one, or the path names
-/// no volume.
+/// Why the part of a player's path behind the volume is neither a recording nor a track; `None` if it is one, or
+/// the path names no volume.
 pub(super) fn unknown_part(request: &ClientRequest) -> Option<String> {
     let Target { number, rest, .. } = target(request)?;
     if rest.is_empty() || sdp::is_control(&rest) {
@@ -118,16 +118,19 @@ pub(super) fn unopened(request: &ClientRequest, error: &OpenError) -> Answer {
 }
 
 /// A recording that can be played.
-pub(super) struct Recorded {
+pub(super) struct PlayableRecording {
     pub(super) archive: Arc<Archive>,
     pub(super) recording: Recording,
     pub(super) description: Description,
 }
 
 impl Connection<'_> {
-    /// The recordings that a request names, at least one: the first one, and those of the other volumes that were recorded at the
-    /// same time.
-    pub(super) fn recorded(&self, request: &ClientRequest) -> Result<Vec<Recorded>, Answer> {
+    /// The recordings that a request names, at least one: the first one, and those of the other volumes that were
+    /// recorded at the same time.
+    pub(super) fn recorded(
+        &self,
+        request: &ClientRequest,
+    ) -> Result<Vec<PlayableRecording>, Answer> {
         let target = target(request).ok_or_else(|| missing_volume(request))?;
         if let Some(why) = unknown_part(request) {
             return Err(answer(Some(request), StatusCode::NotFound).reason(why));
@@ -137,7 +140,7 @@ impl Connection<'_> {
             let why = format!("{count} recordings: at most {PARTS_MAX} are played together");
             return Err(answer(Some(request), StatusCode::BadRequest).reason(why));
         }
-        let mut recorded: Vec<Recorded> = Vec::with_capacity(count);
+        let mut recorded: Vec<PlayableRecording> = Vec::with_capacity(count);
         for volume in &target.volumes {
             self.may(request, Right::Play, volume)?;
             if recorded
@@ -158,8 +161,8 @@ impl Connection<'_> {
         request: &ClientRequest,
         target: &Target,
         volume: &str,
-        first: Option<&Recorded>,
-    ) -> Result<Recorded, Answer> {
+        first: Option<&PlayableRecording>,
+    ) -> Result<PlayableRecording, Answer> {
         let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
         let archive = self.shared.archives.open(volume, None);
         let archive = archive.map_err(|error| unopened(request, &error))?;
@@ -200,7 +203,7 @@ impl Connection<'_> {
                 recording.number
             ))
         })?;
-        Ok(Recorded {
+        Ok(PlayableRecording {
             archive,
             recording,
             description,

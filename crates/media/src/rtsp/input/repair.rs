@@ -15,8 +15,8 @@ pub(super) enum Repair {
     Done { bytes: Vec<u8>, longer: usize },
 }
 
-/// Repairs lines of a head that end in LF alone (RFC 2326, section 4, allows receivers to accept them), and a status line
-/// without a reason phrase.
+/// Repairs lines of a head that end in LF alone (RFC 2326, section 4, allows receivers to accept them), and a
+/// status line without a reason phrase.
 pub(super) fn repair(message: &[u8]) -> Repair {
     let ends = |end: &[u8]| {
         let at = message.windows(end.len()).position(|of| of == end);

@@ -1,7 +1,7 @@
 //! Parsing of `Transport` headers.
 //!
-//! The parser of the library refuses headers with an IPv6 address, as many cameras send (`source=...`), or with an empty
-//! parameter, and panics on an unclosed quote. So it gets only the parameters that are used.
+//! The parser of the library refuses headers with an IPv6 address, as many cameras send (`source=...`), or with an
+//! empty parameter, and panics on an unclosed quote. So it gets only the parameters that are used.
 
 use rtsp_types::headers::transport::Transports;
 use rtsp_types::headers::{TRANSPORT, TypedHeader as _};

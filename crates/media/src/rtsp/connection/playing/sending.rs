@@ -5,13 +5,13 @@ use super::*;
 /// Packets that are sent before the next look for requests.
 const AT_A_TIME: usize = 64;
 
-/// BYE is sent this long after the last packet: players that reorder packets keep the last ones for a while, and drop them on a
-/// BYE.
+/// BYE is sent this long after the last packet: players that reorder packets keep the last ones for a while, and
+/// drop them on a BYE.
 const FAREWELL_AFTER: Nanos = Nanos::from_millis(500);
 
 /// Events that a player wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
+enum WakeEvent {
     Socket,
     Writable,
     Stop,
@@ -56,31 +56,31 @@ impl Connection<'_> {
                 false => until,
             };
             let ready = self.sleep_out(out, parts, live, until)?;
-            if ready.contains(&Wakes::Stop) {
+            if ready.contains(&WakeEvent::Stop) {
                 return Ok(PlayEnd::Closed);
             }
-            if ready.contains(&Wakes::SessionEnded) {
+            if ready.contains(&WakeEvent::SessionEnded) {
                 out.farewell();
                 self.flush(out, parts)?;
                 return Ok(PlayEnd::Closed);
             }
-            if ready.contains(&Wakes::Disks) {
+            if ready.contains(&WakeEvent::Disks) {
                 for reader in out.playback.readers() {
                     reader.drain();
                 }
             }
-            if ready.contains(&Wakes::Live) {
+            if ready.contains(&WakeEvent::Live) {
                 for live in live {
                     live.drain();
                 }
             }
-            if ready.contains(&Wakes::Writable) {
+            if ready.contains(&WakeEvent::Writable) {
                 out.full = None;
             }
-            if ready.contains(&Wakes::Datagram) {
+            if ready.contains(&WakeEvent::Datagram) {
                 self.take_keepalives(out.transports);
             }
-            if ready.contains(&Wakes::Socket) {
+            if ready.contains(&WakeEvent::Socket) {
                 match self.receive(4_096)? {
                     Some(0) => return self.leave(out, PlayEnd::Closed, parts, id),
                     came => has_input |= came.is_some(),
@@ -136,7 +136,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends packets that are due. Returns until when to sleep (`Time::MAX`: until an event); `None` if all packets are sent.
+    /// Sends packets that are due. Returns until when to sleep (`Time::MAX`: until an event); `None` if all packets
+    /// are sent.
     fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, ConnectionError> {
         for _ in 0..AT_A_TIME {
             if out.full.is_some() {
@@ -228,16 +229,16 @@ impl Connection<'_> {
         while out.packet_sent > 0 || !out.between.is_empty() {
             if let Some(full) = out.full {
                 let mut wait = Wait::new();
-                wait.add(self.fd_of(full, out), PollFlags::OUT, Wakes::Writable);
-                wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+                wait.add(self.fd_of(full, out), PollFlags::OUT, WakeEvent::Writable);
+                wait.readable(self.shared.stop.as_fd(), WakeEvent::Stop);
                 // A session that was ended does not wait for a peer that takes nothing.
                 for part in parts {
-                    wait.readable(part.member.ends(), Wakes::SessionEnded);
+                    wait.readable(part.member.ends(), WakeEvent::SessionEnded);
                 }
                 let ready = wait.sleep(true, Some(until))?;
-                if !ready.contains(&Wakes::Writable) {
+                if !ready.contains(&WakeEvent::Writable) {
                     return Err(match ready.first() {
-                        Some(Wakes::Stop) => ConnectionError::Stopped,
+                        Some(WakeEvent::Stop) => ConnectionError::Stopped,
                         Some(_) => ConnectionError::SessionEnded,
                         None if clock::now() >= until => ConnectionError::Slow,
                         None => continue,
@@ -261,26 +262,26 @@ impl Connection<'_> {
         parts: &[Part],
         live: &[Arc<EventFd>],
         until: Time,
-    ) -> Result<Vec<Wakes>, ConnectionError> {
+    ) -> Result<Vec<WakeEvent>, ConnectionError> {
         let mut wait = Wait::new();
-        wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+        wait.readable(self.shared.stop.as_fd(), WakeEvent::Stop);
         for part in parts {
-            wait.readable(part.member.ends(), Wakes::SessionEnded);
+            wait.readable(part.member.ends(), WakeEvent::SessionEnded);
         }
         if !out.has_too_many_replies() {
-            self.link.hear(&mut wait, Wakes::Socket);
+            self.link.hear(&mut wait, WakeEvent::Socket);
         }
         for live in live {
-            wait.readable(live.as_fd(), Wakes::Live);
+            wait.readable(live.as_fd(), WakeEvent::Live);
         }
         for reader in out.playback.readers() {
-            wait.readable(reader.event(), Wakes::Disks);
+            wait.readable(reader.event(), WakeEvent::Disks);
         }
         for transport in out.transports.iter().flatten() {
-            transport.hear(&mut wait, Wakes::Datagram);
+            transport.hear(&mut wait, WakeEvent::Datagram);
         }
         if let Some(full) = out.full {
-            wait.add(self.fd_of(full, out), PollFlags::OUT, Wakes::Writable);
+            wait.add(self.fd_of(full, out), PollFlags::OUT, WakeEvent::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
         let due = out.playback.readers().filter_map(BlockReader::next_at);
