@@ -71,7 +71,7 @@ impl Input {
         &self.bytes[self.start..self.end]
     }
 
-    /// Removes `count` bytes from the front, of which there must be as many.
+    /// Removes the first `count` bytes. The input must have as many.
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);

@@ -127,7 +127,7 @@ impl Negotiation {
         }
     }
 
-    /// Continues after skipped bytes, of which `left` are missing. The refusal follows after the last one.
+    /// Continues after skipped bytes; `left` bytes are still to come. The refusal follows the last one.
     fn skip(&mut self, header: OptionHeader, left: u32, out: &mut Vec<u8>) {
         if left > 0 {
             self.state = InputState::Skip(header, left);
