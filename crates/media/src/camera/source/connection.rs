@@ -304,7 +304,7 @@ impl CameraConnection {
     pub(super) fn keep_alive(&mut self, waiter: &mut Waiter<'_, '_>) -> Result<(), SourceError> {
         let method = self.keep_alive.next();
         let request = PendingRequest::new(method, self.base.clone(), Vec::new());
-        self.send(request.as_keep_alive(), waiter)
+        self.send(request.into_keep_alive(), waiter)
     }
 
     /// True if a keep-alive was sent in this connection.

@@ -56,7 +56,7 @@ impl PendingRequest {
         }
     }
 
-    pub(super) fn as_keep_alive(self) -> Self {
+    pub(super) fn into_keep_alive(self) -> Self {
         Self {
             is_keep_alive: true,
             ..self
