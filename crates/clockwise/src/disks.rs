@@ -26,7 +26,7 @@ use crate::quantity::Size;
 
 /// The treatment of files of the configuration that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Absent {
+pub enum MissingFiles {
     /// They are created, with the size in the configuration.
     Make,
     /// They are an error.
@@ -69,7 +69,7 @@ impl Drop for CreatedFiles {
 ///
 /// # Errors
 /// Reports the first disk that cannot be used, with its place in the configuration.
-pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
+pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure> {
     let mut created = CreatedFiles::default();
     let is_missing = config
         .disks
@@ -185,13 +185,17 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
 
 /// Checks that a disk is of the configured kind, and creates a missing file if `absent` says so. Returns true
 /// if an emulated drive has still to be created.
-fn prepare(disk: &DiskConfig, absent: Absent, created: &mut CreatedFiles) -> Result<bool, Failure> {
+fn prepare(
+    disk: &DiskConfig,
+    absent: MissingFiles,
+    created: &mut CreatedFiles,
+) -> Result<bool, Failure> {
     let kind = match std::fs::metadata(&disk.path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return match (disk.kind, absent) {
-                (DiskKind::Emulated, Absent::Make) => Ok(true),
-                (DiskKind::File, Absent::Make) => {
+                (DiskKind::Emulated, MissingFiles::Make) => Ok(true),
+                (DiskKind::File, MissingFiles::Make) => {
                     create_file(disk)?;
                     created.0.push(disk.path.clone());
                     Ok(false)
@@ -199,7 +203,7 @@ fn prepare(disk: &DiskConfig, absent: Absent, created: &mut CreatedFiles) -> Res
                 (DiskKind::Block, _) => Err(bad_disk(disk, "it does not exist").help(
                     "check the cable and the path; `lsblk -o PATH,SERIAL` lists block devices",
                 )),
-                (_, Absent::Refuse) => Err(bad_disk(disk, "it does not exist")
+                (_, MissingFiles::Refuse) => Err(bad_disk(disk, "it does not exist")
                     .help("restore the file, or create a new pool with `clockwise pool create`")),
             };
         }
@@ -212,7 +216,7 @@ fn prepare(disk: &DiskConfig, absent: Absent, created: &mut CreatedFiles) -> Res
     if !is_as_configured {
         return Err(wrong_kind(disk, kind));
     }
-    if absent == Absent::Make
+    if absent == MissingFiles::Make
         && let Some((wanted, has)) = different_sizes(disk)
     {
         let what = format!("the file has {}, but `size` is {}", Size(has), Size(wanted));

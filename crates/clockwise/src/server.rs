@@ -30,7 +30,7 @@ use self::health::{HealthEvent, ReportedHealth};
 use self::waits::ReportedWaits;
 use crate::config::Config;
 use crate::descriptors;
-use crate::disks::{self, Absent, OpenDisks};
+use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::{self, App};
@@ -76,7 +76,7 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
         let opening = config.clone();
-        let disks = blocking(move || disks::open(&opening, Absent::Refuse)).await?;
+        let disks = blocking(move || disks::open(&opening, MissingFiles::Refuse)).await?;
         // This server owns the disks, and so the socket. Until the pool is open, calls are answered with that state.
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (ending, ended) = watch::channel(false);

@@ -49,7 +49,7 @@ use std::thread::JoinHandle;
 use engine::clock;
 use engine::disk::{Disk, DiskError, DiskIo, Done, Durability};
 use engine::event::EventFd;
-use engine::rt::{self, Denied, ThreadParams};
+use engine::rt::{self, DeniedResources, ThreadParams};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::units::{Nanos, Sector, SectorCount, Time};
@@ -109,7 +109,7 @@ pub struct EmulatedDrive {
     shared: Arc<Shared>,
     sectors: SectorCount,
     durability: Durability,
-    denied: Denied,
+    denied: DeniedResources,
     thread: Option<JoinHandle<()>>,
     handed_over: Vec<Finished>,
 }
@@ -168,7 +168,7 @@ impl EmulatedDrive {
 
     /// Rights that the host denied to the drive's thread, in words for the operator.
     #[must_use]
-    pub fn denied(&self) -> &Denied {
+    pub fn denied(&self) -> &DeniedResources {
         &self.denied
     }
 
@@ -247,7 +247,7 @@ impl Disk for EmulatedDrive {
     }
 
     /// The drive's thread runs already; what it was denied is told like what the owner's is.
-    fn attach(&mut self) -> io::Result<Denied> {
+    fn attach(&mut self) -> io::Result<DeniedResources> {
         Ok(self.denied.clone())
     }
 

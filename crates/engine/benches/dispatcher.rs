@@ -13,7 +13,7 @@ use engine::buffer::{Memory, MemoryConfig};
 use engine::clock;
 use engine::completion::CompletionQueue;
 use engine::disk::Disk;
-use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
+use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Places, StallLimits};
 use engine::rt::ThreadParams;
 use engine::uring::UringDisk;
 use rustix::time::{ClockId, clock_gettime};
@@ -60,7 +60,7 @@ fn measure(folder: &Path, op: Op, seconds: u64) {
         scheduler: DiskScheduler::new(Arc::new(profile(capacity)), SchedulerConfig::default()),
         thread: ThreadParams::dispatcher("bench"),
         places: Places::default(),
-        patience: Patience::default(),
+        patience: StallLimits::default(),
     })
     .unwrap();
     let account = memory.open_account("bench", Bytes(0)).unwrap();

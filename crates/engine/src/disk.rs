@@ -16,7 +16,7 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use crate::buffer::Segments;
 use crate::event::EventFd;
-use crate::rt::Denied;
+use crate::rt::DeniedResources;
 
 /// The condition under which an answered write survives a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -151,8 +151,8 @@ pub trait Disk: Send {
     ///
     /// # Errors
     /// When the disk cannot be used.
-    fn attach(&mut self) -> io::Result<Denied> {
-        Ok(Denied::default())
+    fn attach(&mut self) -> io::Result<DeniedResources> {
+        Ok(DeniedResources::default())
     }
 
     /// Starts a transfer. Never blocks; at most it copies memory.

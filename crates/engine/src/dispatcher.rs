@@ -14,7 +14,7 @@
 //!
 //! # A disk that stalls
 //!
-//! [`Patience`] has the limits. `state/faults.rs` detects the stall, gives the disk up, and takes it back;
+//! [`StallLimits`] has the limits. `state/faults.rs` detects the stall, gives the disk up, and takes it back;
 //! its header lists the effects on requests. [`Health`] carries the result to `pool::Pool` status and
 //! warnings (`status/health.rs`). Host syncs that stall are handled in `state/disk/syncer.rs`.
 //!
@@ -50,7 +50,7 @@ use sched::units::{Nanos, SECTOR_BYTES, Time};
 use crate::disk::Disk;
 use crate::event::Doorbell;
 use crate::handoff::Mailbox;
-use crate::rt::{self, Denied, ThreadParams};
+use crate::rt::{self, DeniedResources, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
@@ -69,14 +69,14 @@ use slots::Slots;
 /// A stall is not an error: drives retry sectors, and paths fail over. During a stall, requests to that
 /// disk wait, requests to other disks do not, and status reports it. Only the second limit fails requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct StallLimits {
     /// After this time the disk counts as stalled.
     pub stalled_after: Nanos,
     /// After this time the disk is given up: all requests queued or on it fail.
     pub give_up_after: Nanos,
 }
 
-impl Default for Patience {
+impl Default for StallLimits {
     /// 2 s, longer than a healthy drive takes for any request; and 60 s, because the kernel gives a SCSI
     /// command 30 s, resets the drive, and then reports the result.
     fn default() -> Self {
@@ -100,7 +100,7 @@ pub struct DispatcherConfig {
     /// Number of requests that may be queued at a time.
     pub places: Places,
     /// Time limits for a disk that does not answer.
-    pub patience: Patience,
+    pub patience: StallLimits,
 }
 
 /// A running dispatcher. Dropping it stops it: queued requests fail, requests on the disk are awaited.
@@ -212,7 +212,7 @@ impl Dispatcher {
     ///
     /// # Errors
     /// When the disk cannot be attached or no thread can be started.
-    pub fn start(config: DispatcherConfig) -> io::Result<(Self, Denied)> {
+    pub fn start(config: DispatcherConfig) -> io::Result<(Self, DeniedResources)> {
         let DispatcherConfig {
             name,
             mut disk,

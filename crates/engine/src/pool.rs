@@ -18,7 +18,7 @@ mod proposal;
 mod start;
 mod warnings;
 
-pub use crate::dispatcher::Patience;
+pub use crate::dispatcher::StallLimits;
 pub use crate::state::error::PoolError;
 pub use crate::state::options::{
     CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec,

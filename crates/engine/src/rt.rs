@@ -60,9 +60,9 @@ pub const DISPATCHER_FIFO_PRIORITY: u8 = 40;
 
 /// Resources that the host denied, in words for the operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Denied(pub Vec<String>);
+pub struct DeniedResources(pub Vec<String>);
 
-impl Denied {
+impl DeniedResources {
     /// True if nothing was denied.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -80,7 +80,7 @@ impl Denied {
 ///
 /// # Errors
 /// When no thread can be started.
-pub fn spawn<F, R>(params: &ThreadParams, body: F) -> io::Result<(JoinHandle<R>, Denied)>
+pub fn spawn<F, R>(params: &ThreadParams, body: F) -> io::Result<(JoinHandle<R>, DeniedResources)>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
@@ -102,8 +102,8 @@ where
 /// From `linux/prctl.h`; the libc crate does not have it.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-fn apply(params: &ThreadParams) -> Denied {
-    let mut denied = Denied::default();
+fn apply(params: &ThreadParams) -> DeniedResources {
+    let mut denied = DeniedResources::default();
     if let Some(cpus) = &params.cpus {
         let mut set = CpuSet::new();
         for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
@@ -164,7 +164,7 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
 /// Locks all current and future memory of the process into RAM, if there is no limit on locked memory: with a
 /// limit, later mappings would fail.
 #[must_use]
-pub fn lock_process_memory() -> Denied {
+pub fn lock_process_memory() -> DeniedResources {
     use rustix::mm::MlockAllFlags;
     use rustix::process::{Resource, getrlimit};
     use rustix::thread::{CapabilitySet, capabilities};
@@ -177,7 +177,7 @@ pub fn lock_process_memory() -> Denied {
     } else {
         Err(rustix::io::Errno::PERM)
     };
-    let mut denied = Denied::default();
+    let mut denied = DeniedResources::default();
     denied.note(
         "keep memory from being paged out (mlockall, needs CAP_IPC_LOCK or no limit on locked memory)",
         result.map_err(io::Error::from),

@@ -25,7 +25,7 @@ pub use crate::state::stream::core::Span;
 pub use crate::volume_io::stream::Stream;
 pub use blocks::BlockWriter;
 pub use buffers::{BlockBuffer, BufferUse};
-pub use change::{BUFFERS_MAX, Change, Changer, Granted, Wish};
+pub use change::{BUFFERS_MAX, Change, ChangeResult, Changer, StreamChange};
 pub use pace::{BlockReport, PaceError, PaceReport, Stop};
 pub use play::Player;
 pub use reader::{BlockReader, ReadBlock};

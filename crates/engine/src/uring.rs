@@ -33,7 +33,7 @@ use crate::buffer::{INLINE_IOVECS, Memory, Region};
 use crate::clock;
 use crate::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
 use crate::event::EventFd;
-use crate::rt::Denied;
+use crate::rt::DeniedResources;
 
 use open::{OpenDisk, TransferMode};
 use ring::{Ring, Transfer};
@@ -286,12 +286,12 @@ impl Disk for UringDisk {
         self.opened.block_bytes
     }
 
-    fn attach(&mut self) -> io::Result<Denied> {
+    fn attach(&mut self) -> io::Result<DeniedResources> {
         let (ring, denied) = Ring::new(&self.opened.file, self.region.clone(), self.places.len())?;
         self.ring = Some(ring);
         // A file in memory does not use registered buffers.
         Ok(if self.is_in_memory() {
-            Denied::default()
+            DeniedResources::default()
         } else {
             denied
         })

@@ -24,9 +24,9 @@ use engine::buffer::{Account, Buffer, Memory, MemoryConfig};
 use engine::clock;
 use engine::completion::{Completion, CompletionQueue};
 use engine::dispatcher::{
-    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Patience, Places,
+    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Places, StallLimits,
 };
-use engine::rt::{Denied, ThreadParams};
+use engine::rt::{DeniedResources, ThreadParams};
 use hdrhistogram::Histogram;
 use lab::run::experiments::{Releases, loaded, mixed_deadlines};
 use lab::run::{Experiment, Script, Wanted};
@@ -81,7 +81,7 @@ struct Outcome {
     report: DispatcherReport,
     drive: DriveStats,
     best_effort: BestEffort,
-    denied: Denied,
+    denied: DeniedResources,
 }
 
 /// Results of best effort.
@@ -168,7 +168,7 @@ fn run(experiment: &Experiment, path: &Path, begin: Time) -> Result<Outcome, Any
         scheduler: DiskScheduler::new(Arc::clone(&experiment.profile), experiment.config.clone()),
         thread: ThreadParams::dispatcher("disk"),
         places: Places::default(),
-        patience: Patience::default(),
+        patience: StallLimits::default(),
     })?;
     let handle = dispatcher.handle();
     admit(experiment, &handle, begin)?;

@@ -65,7 +65,7 @@ pub use outline::{Group, Window, groups_in};
 pub use resizing::RingState;
 use sections::Sections;
 pub use walking::End;
-pub use writing::{PlaceAllocator, Writing};
+pub use writing::{ActiveRecording, PlaceAllocator};
 
 /// Bytes that are read for a trailer: a whole sector of every drive.
 const TRAILER_READ_BYTES: u64 = 4_096;

@@ -26,13 +26,13 @@ use crate::archive::block::{Entry, Kind};
 use crate::archive::index::Key;
 use crate::archive::start::{Found, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
-use crate::play::trick::Keys;
+use crate::play::trick::KeyFrames;
 use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 pub(crate) use continuation::Continuation;
 use numbering::Numbering;
-pub(crate) use others::Others;
+pub(crate) use others::FollowingRecordings;
 use others::PendingRecording;
 
 /// Reason why playing ended early.
@@ -68,7 +68,7 @@ struct CurrentBlock {
 
 /// Speed and limits of a playback.
 #[derive(Clone, Debug)]
-pub struct Manner {
+pub struct PlaybackTerms {
     /// Speed at which the recording is shown; negative backwards (RFC 2326, section 12.34).
     pub scale: Scale,
     /// Speed of sending relative to `scale` (RFC 2326, section 12.35).
@@ -81,7 +81,7 @@ pub struct Manner {
     pub clock_rates: Vec<u32>,
 }
 
-impl Manner {
+impl PlaybackTerms {
     /// Time from showing `first_ns` to showing `media_ns`, both media times, in nanoseconds.
     #[must_use]
     pub fn shown_ns(&self, first_ns: i128, media_ns: u64) -> i128 {
@@ -109,8 +109,8 @@ pub struct Playback<'a> {
     change: Option<Change>,
     archive: &'a Archive,
     recording: Recording,
-    manner: Manner,
-    keys: Option<Keys<'a>>,
+    manner: PlaybackTerms,
+    keys: Option<KeyFrames<'a>>,
     /// Blocks of the last key frame that are not requested yet.
     parts: VecDeque<BlockRequest>,
     /// Requested blocks in order.
@@ -139,7 +139,7 @@ pub struct Playback<'a> {
     /// Arrival and media time of the first packet of the block that was read last.
     seen: Option<(u64, u64)>,
     /// The recordings of the volume that are played after this one.
-    others: Option<Others<'a>>,
+    others: Option<FollowingRecordings<'a>>,
     /// No more blocks of `recording` are requested; the next recording follows.
     is_passed: bool,
     /// Number of the recording that is sent; `recording` is the one that is read.
@@ -182,7 +182,7 @@ impl<'a> Playback<'a> {
         client: &'a Client,
         recording: Recording,
         found: Found,
-        manner: Manner,
+        manner: PlaybackTerms,
         origin: Origin,
     ) -> Result<Self, PlayError> {
         let Found { start, block, .. } = found;
@@ -204,8 +204,9 @@ impl<'a> Playback<'a> {
             change: None,
             archive,
             recording,
-            keys: keys
-                .then(|| Keys::new(archive, client, recording, scale, from).near(start.serial)),
+            keys: keys.then(|| {
+                KeyFrames::new(archive, client, recording, scale, from).near(start.serial)
+            }),
             parts: VecDeque::new(),
             asked: VecDeque::new(),
             beyond: None,

@@ -33,12 +33,12 @@ use engine::clock;
 use engine::stream::{BlockWriter, PaceError, PaceReport, Stream};
 use sched::units::{Bytes, Time};
 
-use crate::archive::Writing;
+use crate::archive::ActiveRecording;
 use crate::archive::block::Kind;
 use crate::archive::index::Indexer;
 use crate::archive::wall_clock;
-use crate::record::missing::Why;
-use crate::rtp::packet::{HEADER_BYTES, Head};
+use crate::record::missing::LossReason;
+use crate::rtp::packet::{HEADER_BYTES, PacketHead};
 use crate::rtp::reception::ReceiverReport;
 use crate::sdp::Description;
 use crate::session::registry::Session;
@@ -46,7 +46,7 @@ use block_text::BlockText;
 use buffers::BlockBuffers;
 pub use counts::Tally;
 use counts::{LogScope, PacketCounts};
-pub use datagrams::Left;
+pub use datagrams::EndedSocket;
 use output::BlockOutput;
 use rate::RateControl;
 use tracks::{Arrival, SenderPolicy, TrackSet};
@@ -82,7 +82,7 @@ impl<'a> RtpRecorder<'a> {
     /// When there is no memory for it.
     pub fn new(
         stream: &'a Stream,
-        mut writing: Writing,
+        mut writing: ActiveRecording,
         description: &Description,
         member: Arc<Session>,
     ) -> Result<Self, RecordError> {
@@ -151,7 +151,7 @@ impl<'a> RtpRecorder<'a> {
     }
 
     /// True if a packet of a track may begin with these bytes.
-    pub(crate) fn may_be_of(&self, track: usize, kind: Kind, head: &Head) -> bool {
+    pub(crate) fn may_be_of(&self, track: usize, kind: Kind, head: &PacketHead) -> bool {
         self.tracks.may_begin(track, kind, head)
     }
 
@@ -200,7 +200,7 @@ impl<'a> RtpRecorder<'a> {
     pub fn note_too_long(&mut self, track: usize, header: Option<&[u8; HEADER_BYTES]>) {
         self.counts.tally.too_long += 1;
         if let Some(header) = header {
-            self.drop_packet(track, header, Why::TooLong);
+            self.drop_packet(track, header, LossReason::TooLong);
         }
     }
 
@@ -240,7 +240,7 @@ impl<'a> RtpRecorder<'a> {
             self.buffers.seal_full(&mut self.output);
             if kind == Kind::Rtp {
                 self.tracks.track_mut(track).note_starved();
-                self.drop_packet(track, header, Why::NoBuffer);
+                self.drop_packet(track, header, LossReason::NoBuffer);
             }
             return;
         };
@@ -273,7 +273,7 @@ impl<'a> RtpRecorder<'a> {
     }
 
     /// A packet has arrived and is not recorded.
-    fn drop_packet(&mut self, track: usize, header: &[u8; HEADER_BYTES], why: Why) {
+    fn drop_packet(&mut self, track: usize, header: &[u8; HEADER_BYTES], why: LossReason) {
         let arrival = Arrival {
             track,
             header,

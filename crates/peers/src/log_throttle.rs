@@ -26,11 +26,11 @@ impl LogThrottle {
     }
 }
 
-/// The lines of a kind in a minute for [`Sparing::few`].
+/// The lines of a kind in a minute for [`SharedLogThrottle::few`].
 const LINES_MAX: u32 = 20;
 
 /// Logs a number of lines of a kind in each minute, and counts those that it leaves out. For a `static`.
-pub struct Sparing {
+pub struct SharedLogThrottle {
     lines_max: u32,
     minute: Mutex<Minute>,
 }
@@ -41,7 +41,7 @@ struct Minute {
     left_out: u64,
 }
 
-impl Sparing {
+impl SharedLogThrottle {
     /// One line in a minute, for lines that all say the same.
     pub const fn one() -> Self {
         Self::of(1)
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn few_lines_are_logged_each_minute_and_the_others_counted() {
         let begin = Instant::now();
-        let sparing = Sparing::few();
+        let sparing = SharedLogThrottle::few();
         let logged = |seconds, count: u32| {
             let now = begin + Duration::from_secs(seconds);
             let turns = (0..count).filter_map(|_| sparing.turn(now));

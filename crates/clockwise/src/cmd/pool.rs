@@ -7,7 +7,7 @@ use engine::pool::{CheckFinding, CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
 use super::{Cli, block_on};
-use crate::disks::{self, Absent};
+use crate::disks::{self, MissingFiles};
 use crate::failure::{Failure, FailureKind};
 use crate::print::{Output, counted, list, warning_lines};
 use crate::quantity::{Size, Span, parse_size};
@@ -67,7 +67,7 @@ fn create(
     options.check().map_err(pool_failure)?;
     let count = config.disks.len();
     let (extent, is_measured) = output.during("creating the pool", || {
-        let opened = disks::open(&config, Absent::Make)?;
+        let opened = disks::open(&config, MissingFiles::Make)?;
         let is_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
         let extent = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
         opened.made.keep();
@@ -96,7 +96,7 @@ fn create(
 fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
     let mut report = output.during("checking the pool", || {
-        let opened = disks::open(&config, Absent::Refuse)?;
+        let opened = disks::open(&config, MissingFiles::Refuse)?;
         Pool::check(&opened.memory, opened.disks).map_err(pool_failure)
     })?;
     let extent = report.extent_bytes.map(Bytes).or(config.extent);

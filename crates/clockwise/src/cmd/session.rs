@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use media::session::registry::Does;
+use media::session::registry::SessionUse;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::block_on;
@@ -86,9 +86,9 @@ pub(super) fn run(
 
 fn does(of: &RtspSessionView) -> &'static str {
     match of.does {
-        Does::Records => "records",
-        Does::Pulls => "pulls",
-        Does::Plays => "plays",
+        SessionUse::Records => "records",
+        SessionUse::Pulls => "pulls",
+        SessionUse::Plays => "plays",
     }
 }
 
@@ -136,14 +136,14 @@ fn sessions_text(sessions: &[RtspSessionView]) -> String {
 fn session_text(of: &RtspSessionView) -> String {
     let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
     let lost = match of.does {
-        Does::Plays => format!("{} blocks missing", of.counts.lost),
+        SessionUse::Plays => format!("{} blocks missing", of.counts.lost),
         _ => format!(
             "{} lost, {} of them because no buffer was free",
             of.counts.lost, of.counts.lost_without_buffer
         ),
     };
     let durable = match of.does {
-        Does::Plays => String::new(),
+        SessionUse::Plays => String::new(),
         _ => format!("; {} durable", Size(Bytes(of.durable_bytes))),
     };
     list(&[

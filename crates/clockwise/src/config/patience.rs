@@ -1,6 +1,6 @@
 //! The `[patience]` section: how long the server waits for a disk that does not answer.
 
-use engine::pool::Patience;
+use engine::pool::StallLimits;
 use sched::units::Nanos;
 use serde::Deserialize;
 
@@ -25,9 +25,9 @@ impl Section {
     ///
     /// # Errors
     /// The first setting that is not valid.
-    pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Patience, Failure> {
-        let defaults = Patience::default();
-        let patience = Patience {
+    pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<StallLimits, Failure> {
+        let defaults = StallLimits::default();
+        let patience = StallLimits {
             stalled_after: self.stalled_after.unwrap_or(defaults.stalled_after),
             give_up_after: self.give_up_after.unwrap_or(defaults.give_up_after),
         };

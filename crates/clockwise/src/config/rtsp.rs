@@ -13,7 +13,7 @@ use crate::quantity::{self, Span};
 use media::MediaConfig;
 use media::archive::block::BLOCK_BYTES;
 use media::camera::sources::SourcesConfig;
-use media::rtsp::access::{AccessConfig, Permit, Right};
+use media::rtsp::access::{AccessConfig, AccessRight, Permit};
 use media::rtsp::tls::TlsConfig;
 
 /// The rate that is reserved for a recording that states none.
@@ -51,7 +51,7 @@ pub(super) struct Section {
 #[serde(deny_unknown_fields)]
 struct PermitSection {
     user: Spanned<String>,
-    may: Vec<Right>,
+    may: Vec<AccessRight>,
     volumes: Option<Vec<String>>,
 }
 

@@ -13,7 +13,7 @@ use super::media::Clip;
 use super::plan::{CAMERA_BLOCK, CAMERA_RATE, DRIVE, DRIVES, MEMORY};
 use crate::client::ApiClient;
 use crate::config::Config;
-use crate::disks::{self, Absent};
+use crate::disks::{self, MissingFiles};
 use crate::failure::{Failure, io_failure};
 use crate::print::Output;
 use crate::server::{Server, pool_failure};
@@ -57,7 +57,7 @@ impl Stage<'_> {
     /// Makes the drives and the pool on them.
     pub(super) fn make_pool(&self) -> Result<(), Failure> {
         let config = self.config("exact")?;
-        let opened = disks::open(&config, Absent::Make)?;
+        let opened = disks::open(&config, MissingFiles::Make)?;
         let options = CreateOptions {
             name: config.open.name.clone(),
             ..CreateOptions::default()

@@ -43,12 +43,12 @@ use self::counters::RequestCounts;
 use self::pending::{PendingId, PendingRequest, PendingTable};
 use self::spare_buffers::SpareBuffers;
 use self::transfer::{AT_ONCE_PART_BYTES, PART_BYTES};
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 
 pub use errno::Errno;
 
 /// Limits the log lines about requests that failed at a disk.
-static FAILURES: Sparing = Sparing::few();
+static FAILURES: SharedLogThrottle = SharedLogThrottle::few();
 
 /// The time at which a write is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -45,8 +45,8 @@ pub use visitors::asking;
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
 use media::archive::Archive;
-use media::archive::archives::Described;
-use media::files::{Emit, ExportError, Known, Source};
+use media::archive::archives::RecordingInfo;
+use media::files::{Emit, ExportError, SegmentListCache, Source};
 
 /// The most exports at a time. Each needs a thread, a block and a fragment in memory.
 const EXPORTS_MAX: usize = 16;
@@ -73,7 +73,7 @@ pub struct Media {
     /// Slots for segments in memory, a MiB each.
     segments: Arc<Slots>,
     plans: file::PlanCache,
-    parts: Known,
+    parts: SegmentListCache,
 }
 
 impl Default for Media {
@@ -82,7 +82,7 @@ impl Default for Media {
             exports: Arc::new(Slots::new(EXPORTS_MAX)),
             segments: Arc::new(Slots::new(SEGMENTS_MIB_MAX)),
             plans: file::PlanCache::default(),
-            parts: Known::default(),
+            parts: SegmentListCache::default(),
         }
     }
 }
@@ -159,7 +159,7 @@ impl TimeRange {
 /// A recording that is being read.
 struct OpenRecording {
     archive: Arc<Archive>,
-    described: Described,
+    described: RecordingInfo,
     source: Source,
 }
 
@@ -276,7 +276,7 @@ impl From<ExportError> for Problem {
                 StatusCode::NOT_FOUND,
                 "`clockwise recording list` shows the recordings",
             ),
-            ExportError::Stalled(_) | ExportError::Unwanted => (
+            ExportError::Stalled(_) | ExportError::Disconnected => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "repeat the request when the server runs again",
             ),

@@ -153,19 +153,19 @@ impl From<OpenError> for Problem {
                         StatusCode::NOT_FOUND,
                         "`clockwise recording list` shows the recordings",
                     ),
-                    ArchiveError::GoesOn { .. } => (
+                    ArchiveError::StillRecorded { .. } => (
                         StatusCode::CONFLICT,
                         "end the recording first, or limit it with `clockwise recording keep`, which drops its oldest part",
                     ),
-                    ArchiveError::Gaps { .. } => (
+                    ArchiveError::TooManyGaps { .. } => (
                         StatusCode::CONFLICT,
                         "delete recordings that lie next to deleted ones",
                     ),
-                    ArchiveError::LittleKept { .. } => (
+                    ArchiveError::SizeLimitTooSmall { .. } => (
                         StatusCode::UNPROCESSABLE_ENTITY,
                         "keep at least that much, or delete the volume",
                     ),
-                    ArchiveError::WouldGo { .. } => (
+                    ArchiveError::WouldDelete { .. } => (
                         StatusCode::CONFLICT,
                         "keep more, or use --force (`force` in the API)",
                     ),

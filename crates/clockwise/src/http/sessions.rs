@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use engine::stream::{BUFFERS_MAX, Wish};
-use media::session::registry::{Does, Session};
+use engine::stream::{BUFFERS_MAX, StreamChange};
+use media::session::registry::{Session, SessionUse};
 use sched::units::{Bytes, BytesPerSecond};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -58,11 +58,11 @@ async fn change(
     answer(state.0, move |app| {
         let session = find(app, number)?;
         let buffers = ask.buffers.map(usize::try_from);
-        session.change(Wish {
+        session.change(StreamChange {
             rate: ask.rate_bytes_per_second.map(BytesPerSecond),
             block: ask.block_bytes.map(Bytes),
             buffers: buffers.map(|count| count.unwrap_or(BUFFERS_MAX + 1)),
-            ..Wish::default()
+            ..StreamChange::default()
         })?;
         Ok((&*session).into())
     })
@@ -78,7 +78,7 @@ async fn end(state: State<SharedApp>, PathPart(number): PathPart<u64>) -> Answer
     answer(state.0, move |app| {
         let session = find(app, number)?;
         let about = session.about();
-        if about.does == Does::Pulls {
+        if about.does == SessionUse::Pulls {
             let source = &about.who;
             return Err(Problem::new(
                 StatusCode::CONFLICT,

@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use media::camera::source::{Address, Lower, SourceSpec};
+use media::camera::source::{Address, LowerTransport, SourceSpec};
 use media::camera::sources::SourcesError;
-use media::rtsp::tls::Trusted;
+use media::rtsp::tls::TrustedCertificates;
 use sched::units::BytesPerSecond;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -53,7 +53,11 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
             "url",
         )
     })?;
-    let trusted = ask.certificates.as_deref().map(Trusted::parse).transpose();
+    let trusted = ask
+        .certificates
+        .as_deref()
+        .map(TrustedCertificates::parse)
+        .transpose();
     let trusted = trusted.map_err(|error| {
         let help = "give the camera's certificate, or the certificates that sign it, as PEM";
         invalid(
@@ -84,8 +88,8 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
         address,
         volume: ask.volume,
         lower: match ask.transport {
-            SourceTransport::Tcp => Lower::Tcp,
-            SourceTransport::Udp => Lower::Udp,
+            SourceTransport::Tcp => LowerTransport::Tcp,
+            SourceTransport::Udp => LowerTransport::Udp,
         },
         rate: ask.rate_bytes_per_second.map(BytesPerSecond),
     })
@@ -144,7 +148,7 @@ impl From<SourcesError> for Problem {
                 StatusCode::NOT_FOUND,
                 "`clockwise source list` shows the sources",
             ),
-            SourcesError::Many => (StatusCode::CONFLICT, "remove a source first"),
+            SourcesError::TooMany => (StatusCode::CONFLICT, "remove a source first"),
             SourcesError::Ending => (
                 StatusCode::CONFLICT,
                 "repeat the request when the server has started again",

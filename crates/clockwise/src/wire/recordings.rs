@@ -1,7 +1,7 @@
 //! Recordings: their properties, the result of a check, the retention, and the index.
 
 use media::archive::Frame;
-use media::archive::archives::Described;
+use media::archive::archives::RecordingInfo;
 use media::archive::check::CheckReport;
 use media::archive::retention_record::RetentionLimits;
 use sched::units::{Bytes, Nanos};
@@ -112,8 +112,8 @@ pub struct ChangeRetention {
     pub force: bool,
 }
 
-impl From<Described> for RecordingView {
-    fn from(of: Described) -> Self {
+impl From<RecordingInfo> for RecordingView {
+    fn from(of: RecordingInfo) -> Self {
         let tracks = of.description.iter().flat_map(|of| of.tracks());
         Self {
             number: of.recording.number,

@@ -1,6 +1,6 @@
 //! Sessions over RTSP.
 
-use media::session::registry::{Counts, Does, Session};
+use media::session::registry::{Counts, Session, SessionUse};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,7 +12,7 @@ pub struct RtspSessionView {
     /// The peer: an address, or the name of a source.
     pub who: String,
     /// Its activity.
-    pub does: Does,
+    pub does: SessionUse,
     /// The volume.
     pub volume: String,
     /// The number of the recording in that volume.

@@ -1,6 +1,6 @@
 //! Cameras that the server pulls from.
 
-use media::camera::source::{Lower, State as Does};
+use media::camera::source::{LowerTransport, State as Does};
 use media::camera::sources::Source;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -97,8 +97,8 @@ impl From<Source> for SourceView {
             name: spec.name,
             volume: spec.volume,
             transport: match spec.lower {
-                Lower::Tcp => SourceTransport::Tcp,
-                Lower::Udp => SourceTransport::Udp,
+                LowerTransport::Tcp => SourceTransport::Tcp,
+                LowerTransport::Udp => SourceTransport::Udp,
             },
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
             state: match status.state {

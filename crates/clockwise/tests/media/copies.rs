@@ -16,7 +16,7 @@ use engine::volume_io::Client;
 use media::archive::Archive;
 use media::archive::block::Kind;
 use media::archive::start::Start;
-use media::play::{Manner, Origin, Playback, Upcoming};
+use media::play::{Origin, Playback, PlaybackTerms, Upcoming};
 use media::record::RtpRecorder;
 use media::rtp::packet::HEADER_BYTES;
 use media::session::Scale;
@@ -145,7 +145,7 @@ fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
 
 fn player<'a>(stream: &'a Stream, archive: &'a Arc<Archive>, client: &'a Client) -> Playback<'a> {
     let recording = archive.recording(None).unwrap();
-    let manner = Manner {
+    let manner = PlaybackTerms {
         scale: Scale::ONE,
         speed: Scale::ONE,
         until_ns: None,

@@ -7,7 +7,7 @@ use crate::support::small::{BLOCK, Camera, PICTURE, Small};
 use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
 use media::archive::index::GROUP;
 use media::files::Source;
-use media::files::cuts::{Cuts, Most};
+use media::files::cuts::{Cuts, SegmentLimits};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -226,7 +226,7 @@ fn latest_end_of_a_cut_does_not_depend_on_when_it_is_asked() {
             ..CAMERA
         };
         let mut made = Made::new(Small::new(camera, 300, seed));
-        let most = Most {
+        let most = SegmentLimits {
             ns: rng.random_range(100_000_000..2_000_000_000),
             bytes: rng.random_range(1..40) * BLOCK,
         };

@@ -8,7 +8,7 @@ use crate::support::small::{Camera, Small};
 use engine::volume_io::ClientOptions;
 use media::files::cuts::Place;
 use media::files::mp4::TrackHead;
-use media::files::{Known, Listed, Source};
+use media::files::{SegmentList, SegmentListCache, Source};
 use media::sdp::Description;
 
 /// Number of simultaneous requests.
@@ -21,14 +21,14 @@ const WITHOUT_KEYS: Camera = Camera {
 };
 
 /// The list of a recording that goes on or has ended.
-fn list(made: &Made, known: &Known, source: &mut Source, is_over: bool) -> Listed {
+fn list(made: &Made, known: &SegmentListCache, source: &mut Source, is_over: bool) -> SegmentList {
     let recording = *source.recording();
     let ends_ns = made.archive.extent(&made.rig.client, &recording);
     known.list(source, ends_ns.unwrap().end, is_over).unwrap()
 }
 
 /// As `list`, with the number of reads.
-fn counted(made: &Made, known: &Known, is_over: bool) -> (Listed, u64) {
+fn counted(made: &Made, known: &SegmentListCache, is_over: bool) -> (SegmentList, u64) {
     let source = &mut made.source();
     let before = made.archive.reads();
     let listed = list(made, known, source, is_over);
@@ -42,8 +42,8 @@ fn simultaneous_requests_get_the_same_answer() {
     let mut made = Made::new(Small::new(CAMERA, 300, 1));
     made.records(0..340);
     // Sections that were read are not read again from here on.
-    counted(&made, &Known::default(), false);
-    let (alone, known) = (Known::default(), Known::default());
+    counted(&made, &SegmentListCache::default(), false);
+    let (alone, known) = (SegmentListCache::default(), SegmentListCache::default());
     for end in [340, 400, 700] {
         made.records(made.source().recording().end..end);
         let (wanted, first) = counted(&made, &alone, false);
@@ -57,7 +57,7 @@ fn simultaneous_requests_get_the_same_answer() {
             barrier.wait();
             list(&made, &known, source, false)
         };
-        let all: Vec<Listed> = thread::scope(|scope| {
+        let all: Vec<SegmentList> = thread::scope(|scope| {
             let asking: Vec<_> = (0..ASKING).map(|_| scope.spawn(ask)).collect();
             let told = asking.into_iter().map(|of| of.join().unwrap());
             told.collect()
@@ -78,7 +78,7 @@ fn part_overwritten_while_it_is_made_is_not_sent() {
     let mut made = Made::new(Small::new(CAMERA, 300, 2));
     made.records(0..200);
     let source = &mut made.source();
-    let listed = list(&made, &Known::default(), source, false);
+    let listed = list(&made, &SegmentListCache::default(), source, false);
     let part = &listed.parts[1];
     let places = part.places();
     let whole = source.alone(part).unwrap().unwrap();
@@ -107,7 +107,7 @@ fn a_segment_is_made_in_memory_however_much_comes() {
     };
     let mut made = Made::new(Small::of_blocks(MIB, camera, 210, 3));
     made.records(0..200);
-    let (listed, _) = counted(&made, &Known::default(), false);
+    let (listed, _) = counted(&made, &SegmentListCache::default(), false);
     assert_eq!(listed.parts.len(), 3, "{listed:?}");
     for part in &listed.parts {
         let blocks = part.ends.place.serial - part.begins.place.serial;
@@ -122,7 +122,7 @@ fn a_segment_is_made_in_memory_however_much_comes() {
 fn a_ring_without_key_frames_is_searched_once() {
     let mut made = Made::new(Small::new(WITHOUT_KEYS, 128, 4));
     made.records(0..350);
-    let known = Known::default();
+    let known = SegmentListCache::default();
     let (listed, first) = counted(&made, &known, false);
     assert!(listed.parts.is_empty(), "{listed:?}");
     for serial in 350..370 {
@@ -154,7 +154,7 @@ fn a_track_that_is_silent_is_not_in_segments() {
         let archive = Arc::clone(&made.archive);
         Source::new(archive, Arc::new(client.unwrap()), recording, description)
     };
-    let known = Known::default();
+    let known = SegmentListCache::default();
     let heads = || {
         let source = &mut source();
         let listed = list(&made, &known, source, true);

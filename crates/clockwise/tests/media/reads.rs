@@ -10,9 +10,9 @@ use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened};
 use engine::pool::Volume;
 use engine::stream::{Stream, StreamSpec};
 use media::archive::block::Block;
-use media::archive::index::{GROUP, Named};
+use media::archive::index::{GROUP, KeyCoverage};
 use media::archive::start;
-use media::play::{Manner, Origin, Playback, Upcoming};
+use media::play::{Origin, Playback, PlaybackTerms, Upcoming};
 use media::session::Scale;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
@@ -57,7 +57,12 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
         parts: 6,
     };
     let small = Small::new(camera, camera.blocks + 9, 77);
-    assert!(small.sections.values().all(|of| of.named == Named::All));
+    assert!(
+        small
+            .sections
+            .values()
+            .all(|of| of.named == KeyCoverage::All)
+    );
     let (rig, volume) = written(&small);
     let stream = player(&rig, &volume, &small);
     let (archive, recording) = opened(&rig.client, &volume);
@@ -102,7 +107,7 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
         assert!(looked_into.unwrap().is_some());
         let block = found.block.as_ref().unwrap();
         let memory = block.with(<[u8]>::as_ptr_range).unwrap();
-        let manner = Manner {
+        let manner = PlaybackTerms {
             scale: Scale::ONE,
             speed: Scale::ONE,
             until_ns: None,
@@ -164,7 +169,12 @@ fn long_sections_take_two_reads_as_well() {
             parts: 2,
         };
         let small = Small::of_blocks(SIZE, camera, camera.blocks + 9, 78);
-        assert!(small.sections.values().all(|of| of.named == Named::All));
+        assert!(
+            small
+                .sections
+                .values()
+                .all(|of| of.named == KeyCoverage::All)
+        );
         let (rig, volume) = written(&small);
         let mut long = 0;
         for end in small.sections.keys() {
@@ -215,7 +225,7 @@ fn a_section_that_is_longer_than_the_newest_takes_one_read() {
         small
             .sections
             .values()
-            .all(|of| of.named == Named::EndsOfBlocks)
+            .all(|of| of.named == KeyCoverage::EndsOfBlocks)
     );
     let (rig, volume) = written(&small);
     let (archive, recording) = opened(&rig.client, &volume);
@@ -254,7 +264,7 @@ fn key_frames_that_are_left_out_take_two_reads_as_well() {
     };
     let small = Small::new(camera, camera.blocks + 9, 79);
     let full = small.sections.values().take(5);
-    assert!(full.clone().all(|of| of.named == Named::EndsOfBlocks));
+    assert!(full.clone().all(|of| of.named == KeyCoverage::EndsOfBlocks));
     let (rig, volume) = written(&small);
     let stream = player(&rig, &volume, &small);
     let rng = &mut StdRng::seed_from_u64(6);
@@ -317,7 +327,7 @@ fn fast_play_is_where_it_has_asked_first() {
     let (rig, volume) = written(&small);
     let (archive, recording) = opened(&rig.client, &volume);
     let stream = player(&rig, &volume, &small);
-    let manner = Manner {
+    let manner = PlaybackTerms {
         scale: Scale(8_000),
         speed: Scale::ONE,
         until_ns: None,

@@ -7,12 +7,12 @@ use crate::support::rig::Rig;
 use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened, tear_section, without_section};
 use engine::volume_io::ClientOptions;
 use media::archive::block::Block;
-use media::archive::index::{GROUP, Index, Indexer, Key, Named, section_bytes_max};
+use media::archive::index::{GROUP, Index, Indexer, Key, KeyCoverage, section_bytes_max};
 use media::archive::start;
-use media::archive::{Archive, Recording, Writing};
+use media::archive::{ActiveRecording, Archive, Recording};
 use media::files::Source;
 use media::files::cuts::Cuts;
-use media::play::trick::Keys;
+use media::play::trick::KeyFrames;
 use media::sdp::Description;
 use media::session::Scale;
 use rand::rngs::StdRng;
@@ -80,8 +80,8 @@ fn compare(found: &Index, expected: &Index, is_followed: bool, what: &str) {
     assert_eq!(found.track, expected.track, "{what}");
     assert_eq!(found.records, expected.records, "{what}");
     match (found.named, expected.named) {
-        (Named::All, Named::All) => assert_eq!(found.keys, expected.keys, "{what}"),
-        (Named::Some, _) | (_, Named::Some) => panic!("{what}: any may be missing"),
+        (KeyCoverage::All, KeyCoverage::All) => assert_eq!(found.keys, expected.keys, "{what}"),
+        (KeyCoverage::Some, _) | (_, KeyCoverage::Some) => panic!("{what}: any may be missing"),
         _ => assert_eq!(ends(&found.keys), ends(&expected.keys), "{what}"),
     }
     if is_followed {
@@ -164,7 +164,7 @@ fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
         assert_eq!(archive.reads(), before, "{what}: read again");
         finds(&rig, &archive, &recording, &small, &expected, &what);
 
-        if !expected.values().any(|of| of.named != Named::All) {
+        if !expected.values().any(|of| of.named != KeyCoverage::All) {
             is_cut_at_each_key(&rig, &archive, &small, &what);
         }
 
@@ -260,10 +260,10 @@ fn finds(
         }
     }
     assert!(known > 0, "{what}");
-    let is_thinned = expected.values().any(|of| of.named != Named::All);
+    let is_thinned = expected.values().any(|of| of.named != KeyCoverage::All);
     for scale in [8_000, -3_000] {
         let from = if scale > 0 { 0 } else { u64::MAX };
-        let mut keys = Keys::new(archive, client, *recording, Scale(scale), from);
+        let mut keys = KeyFrames::new(archive, client, *recording, Scale(scale), from);
         let mut shown = Vec::new();
         while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
             shown.push(key);
@@ -388,7 +388,7 @@ fn shows_what_is_whole(
     let whole: Vec<Key> = ending.iter().filter(is_whole).copied().collect();
     for scale in [8_000, -3_000] {
         let from = if scale > 0 { 0 } else { u64::MAX };
-        let mut keys = Keys::new(archive, &rig.client, *recording, Scale(scale), from);
+        let mut keys = KeyFrames::new(archive, &rig.client, *recording, Scale(scale), from);
         let mut shown = 0;
         while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
             assert!(whole.contains(&key), "{what}: {key:?}");
@@ -409,7 +409,7 @@ fn same_key(one: &Key, other: &Key) -> bool {
 }
 
 /// An archive in which a recording has been begun, with its blocks on the disks before that is said of any.
-fn being_recorded(small: &Small) -> (Rig, Arc<Archive>, Writing) {
+fn being_recorded(small: &Small) -> (Rig, Arc<Archive>, ActiveRecording) {
     let rig = Rig::new(64 << 20);
     let volume = rig.volume("cam", small.bytes());
     // Nothing is there of it yet but the archive.
@@ -488,7 +488,7 @@ fn live_recording_is_shown_up_to_its_end() {
         let room = section_bytes_max(BLOCK as usize);
         let ahead_max = *[1, 5, 130].choose(rng).unwrap();
         let (mut full, mut written) = (0, 0);
-        let mut keys: Option<Keys<'_>> = None;
+        let mut keys: Option<KeyFrames<'_>> = None;
         let mut shown = Vec::new();
         while written < camera.blocks {
             if full < camera.blocks && full < written + ahead_max && rng.random_bool(0.6) {
@@ -508,7 +508,7 @@ fn live_recording_is_shown_up_to_its_end() {
                 let known = archive.index_so_far_of(&rig.client, &recording, written - 1);
                 assert!(known.unwrap().is_some(), "{what}: {written} of {full}");
                 let keys = keys.get_or_insert_with(|| {
-                    Keys::new(&archive, &rig.client, recording, Scale(8_000), 0)
+                    KeyFrames::new(&archive, &rig.client, recording, Scale(8_000), 0)
                 });
                 while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
                     assert!(key.end < Some(written), "{what}: {key:?} of {written}");

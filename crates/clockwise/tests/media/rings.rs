@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use crate::support::rig::Rig;
 use crate::support::small::{BLOCK, Camera, Small};
 use engine::pool::{Placement, Volume};
-use engine::stream::{Stream, StreamSpec, Wish};
+use engine::stream::{Stream, StreamChange, StreamSpec};
 use media::archive::block::Block;
 use media::archive::geometry::Geometry;
 use media::archive::retention_record::{COPIES_AT, COPY_BYTES};
@@ -64,9 +64,9 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         let placer = writing.placer();
         assert!(!archive.resize(&rig.client, to).unwrap());
         let end = Some(Bytes((AFTER + 1) * BLOCK));
-        let wish = Wish {
+        let wish = StreamChange {
             end,
-            ..Wish::default()
+            ..StreamChange::default()
         };
         stream.changer().change(wish).unwrap();
         let (tell, told) = mpsc::channel();

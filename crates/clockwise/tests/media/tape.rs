@@ -17,8 +17,8 @@ use media::archive::retention_record::RetentionLimits;
 use media::archive::start::{Start, start_at};
 use media::archive::wall_clock::{Instant, now_unix_ns};
 use media::archive::{Archive, ArchiveError, Recording};
-use media::play::{Manner, Origin, PlayError, Playback, Upcoming};
-use media::record::{Left, RtpRecorder};
+use media::play::{Origin, PlayError, Playback, PlaybackTerms, Upcoming};
+use media::record::{EndedSocket, RtpRecorder};
 use media::rtp::packet::HEADER_BYTES;
 use media::session::Scale;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -409,7 +409,7 @@ fn packets_after_the_end_are_not_missing() {
             number += 1;
         }
         send(&there, number + 1);
-        let left = Left::now(&[(0, &here)]);
+        let left = EndedSocket::now(&[(0, &here)]);
         left.iter().for_each(|of| tape.leave(of, is_all));
         let tally = tape.tally();
         assert_eq!(tally.packets, u64::from(number));
@@ -456,7 +456,7 @@ fn packets_dropped_by_a_full_socket_are_missing() {
             // For which there is room now: the kernel gives it back by quarters.
             send(&there, SENT);
         }
-        let left = Left::now(&[(0, &here)]);
+        let left = EndedSocket::now(&[(0, &here)]);
         let said = said_by(|| {
             left.iter().for_each(|of| tape.leave(of, false));
             assert_eq!(tape.tally().packets, u64::from(received));
@@ -649,7 +649,7 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     let recording = archive.recording(None).unwrap();
     assert!(recording.end > 35, "{recording:?}");
     let stream = reserve(&archives, &archive, Op::Read, 65_536..2 * MIB, false);
-    let manner = Manner {
+    let manner = PlaybackTerms {
         scale: Scale::ONE,
         speed: Scale::ONE,
         until_ns: None,

@@ -20,7 +20,7 @@ use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId};
 use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
-use super::Patience;
+use super::StallLimits;
 use super::counters::{Counters, Outcome};
 use super::host_debt::HostDebt;
 use super::request::Io;
@@ -143,7 +143,7 @@ pub struct DispatcherState {
     health: Health,
     counters: Counters,
     debt: HostDebt,
-    patience: Patience,
+    patience: StallLimits,
     /// Time of the disk's last completion, or of the first issue to an idle disk if that was later.
     progress: Time,
     /// The disk cannot be waited for any more.
@@ -168,7 +168,7 @@ impl DispatcherState {
         scheduler: DiskScheduler,
         places: Places,
         disk_places: usize,
-        patience: Patience,
+        patience: StallLimits,
     ) -> Self {
         Self::with_slots(
             scheduler,
@@ -182,7 +182,7 @@ impl DispatcherState {
         scheduler: DiskScheduler,
         slots: Arc<Slots>,
         disk_places: usize,
-        patience: Patience,
+        patience: StallLimits,
     ) -> Self {
         let total = slots.places().total() as usize;
         let disk_places = disk_places.min(scheduler.profile().outstanding() as usize);

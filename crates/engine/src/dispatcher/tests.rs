@@ -36,13 +36,13 @@ fn scheduler() -> DiskScheduler {
 }
 
 /// Limits that no slow host exceeds, for tests that are not about stalls.
-const NEVER: Patience = Patience {
+const NEVER: StallLimits = StallLimits {
     stalled_after: Nanos::from_secs(100_000),
     give_up_after: Nanos::from_secs(100_000),
 };
 
 /// A stalled disk is given up at once.
-const LITTLE: Patience = Patience {
+const LITTLE: StallLimits = StallLimits {
     stalled_after: Nanos::from_millis(30),
     give_up_after: Nanos::from_millis(30),
 };
@@ -139,7 +139,7 @@ struct Rig {
     queue: CompletionQueue,
 }
 
-fn rig_with(places: Places, patience: Patience) -> Rig {
+fn rig_with(places: Places, patience: StallLimits) -> Rig {
     let faults = Arc::new(InjectedFaults::default());
     let served = Arc::default();
     let disk = MemoryDisk {

@@ -9,7 +9,7 @@ use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Candidate, Medium};
 
 use super::warnings::WarningList;
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Places, StallLimits};
 use crate::rt::ThreadParams;
 use crate::state::disk::core::{DiskCore, DiskParts};
 use crate::state::error::PoolError;
@@ -24,7 +24,7 @@ const TASKS_MAX: usize = 10_000;
 pub(super) struct Service {
     pub(super) policy: Policy,
     pub(super) realtime: bool,
-    pub(super) patience: Patience,
+    pub(super) patience: StallLimits,
 }
 
 impl Service {

@@ -1,6 +1,6 @@
 //! Collecting warnings: each text once, with all disks and parts that it concerns.
 
-use crate::rt::Denied;
+use crate::rt::DeniedResources;
 use crate::status::Warning;
 
 /// Warnings in the order in which they were first added.
@@ -34,7 +34,7 @@ impl WarningList {
     }
 
     /// Adds all resources that the host denied.
-    pub(super) fn add_denied(&mut self, denied: &Denied, subject: &str) {
+    pub(super) fn add_denied(&mut self, denied: &DeniedResources, subject: &str) {
         for what in &denied.0 {
             self.add_refused(what, subject);
         }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn warning_appears_once_with_all_that_it_concerns() {
         let mut warnings = WarningList::default();
-        let denied = Denied(vec!["to hurry: not permitted".to_owned()]);
+        let denied = DeniedResources(vec!["to hurry: not permitted".to_owned()]);
         for disk in ["a", "b", "a"] {
             warnings.add_denied(&denied, disk);
         }

@@ -9,8 +9,8 @@ use volume::{Geometry, VolumeError};
 
 use super::error::PoolError;
 use crate::disk::Disk;
-use crate::dispatcher::Patience;
-use crate::rt::Denied;
+use crate::dispatcher::StallLimits;
+use crate::rt::DeniedResources;
 
 /// A disk of a pool.
 pub struct PoolDisk {
@@ -92,9 +92,9 @@ pub struct OpenOptions {
     pub realtime: bool,
     /// Resources that the host has denied the process so far; reported together with those denied to the
     /// pool. See [`lock_process_memory`](crate::rt::lock_process_memory).
-    pub denied: Denied,
+    pub denied: DeniedResources,
     /// Time limits for disks that do not answer.
-    pub patience: Patience,
+    pub patience: StallLimits,
 }
 
 impl Default for OpenOptions {
@@ -104,8 +104,8 @@ impl Default for OpenOptions {
             scheduler: "exact".into(),
             floor: Floor::default(),
             realtime: true,
-            denied: Denied::default(),
-            patience: Patience::default(),
+            denied: DeniedResources::default(),
+            patience: StallLimits::default(),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Worker {
         self: &Arc<Self>,
         params: &ThreadParams,
         perform: impl Fn(Job) + Send + 'static,
-    ) -> io::Result<rt::Denied> {
+    ) -> io::Result<rt::DeniedResources> {
         let worker = Arc::clone(self);
         let (thread, denied) = rt::spawn(params, move || worker.run(perform))?;
         *self.thread.lock() = Some(thread);

@@ -5,7 +5,7 @@
 //! back full, and calls `advance` whenever it wakes. The reservation is kept in the same way: one block per
 //! period, and not earlier than the pace allows.
 //!
-//! Blocks may become longer while they are moved ([`Wish::block`](super::Wish)). The caller still fills and takes
+//! Blocks may become longer while they are moved ([`StreamChange::block`](super::Wish)). The caller still fills and takes
 //! single buffers. Consecutive buffers within a block of the range's grid are transferred together. A writer
 //! waits for all of a block's buffers, but no longer than a period; a reader waits for all requests of a block.
 //!

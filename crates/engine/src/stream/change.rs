@@ -29,7 +29,7 @@ pub const BUFFERS_MAX: usize = 64;
 
 /// The changes requested of a stream; `None` leaves a parameter unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wish {
+pub struct StreamChange {
     /// The rate.
     pub rate: Option<BytesPerSecond>,
     /// The end of its range, in bytes of the volume; the start is fixed. The rest behind the end is released,
@@ -48,7 +48,7 @@ pub struct Wish {
     pub within: Option<Duration>,
 }
 
-impl Wish {
+impl StreamChange {
     /// True if only the end of the range is changed.
     fn is_of_range(&self) -> bool {
         self.rate.is_none() && self.block.is_none() && self.buffers.is_none()
@@ -57,7 +57,7 @@ impl Wish {
 
 /// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Granted {
+pub struct ChangeResult {
     /// The most by which data may be late once, because less than needed was [read ahead](Wish::within), or
     /// because the disks could not carry the faster rate. Zero if nothing is late.
     pub late: Nanos,
@@ -78,7 +78,7 @@ pub struct Change(Arc<Outcome>);
 
 #[derive(Debug, Default)]
 struct Outcome {
-    changed: Mutex<Option<Result<Granted, Refusal>>>,
+    changed: Mutex<Option<Result<ChangeResult, Refusal>>>,
     is_there: Condvar,
 }
 
@@ -86,7 +86,7 @@ impl Change {
     /// Takes the result; `None` while the change runs, or after the result was taken. When the change ends, the
     /// thread that waits at the stream's client is woken.
     #[must_use]
-    pub fn take(&self) -> Option<Result<Granted, Refusal>> {
+    pub fn take(&self) -> Option<Result<ChangeResult, Refusal>> {
         self.0.changed.lock().take()
     }
 
@@ -94,7 +94,7 @@ impl Change {
     ///
     /// # Errors
     /// As [`Changer::change`].
-    pub fn wait(self) -> Result<Granted, Refusal> {
+    pub fn wait(self) -> Result<ChangeResult, Refusal> {
         let mut changed = self.0.changed.lock();
         loop {
             if let Some(changed) = changed.take() {
@@ -136,9 +136,9 @@ impl Stream {
     /// As for a new reservation. If a disk is not served any more, the stream may lose its share on it; then the
     /// stream is closed.
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
-        let wish = Wish {
+        let wish = StreamChange {
             rate: Some(rate),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         self.changer().change(wish).map(drop)
     }
@@ -194,12 +194,12 @@ impl Changer {
     /// # Errors
     /// As [`change_rate`](Stream::change_rate); when memory is short; when the range would reach past the
     /// volume's end or touch more disks; and when the block size is invalid.
-    pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
+    pub fn change(&self, wish: StreamChange) -> Result<ChangeResult, Refusal> {
         if wish.is_of_range() {
             let byte_sessions = self.core.byte_sessions.lock();
             let changed = match (self.change_tasks(wish), self.core.read_ahead.rate_before()) {
                 // The faster rate for reading ahead is temporary, so it may be given up.
-                (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(Wish {
+                (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(StreamChange {
                     rate: Some(rate),
                     ..wish
                 }),
@@ -207,12 +207,12 @@ impl Changer {
             };
             drop(byte_sessions);
             self.client.wake();
-            return changed.map(|()| Granted::default());
+            return changed.map(|()| ChangeResult::default());
         }
         let turn = self.core.change_lock.lock();
         let changed = match self.read_ahead_limit(wish) {
             Some(within) => self.change_after_reading_ahead(wish, within),
-            None => self.change_now(wish).map(|()| Granted::default()),
+            None => self.change_now(wish).map(|()| ChangeResult::default()),
         };
         drop(turn);
         // A thread that sleeps until the next block has to compute that time again.
@@ -224,7 +224,7 @@ impl Changer {
     ///
     /// # Errors
     /// When the host refuses a thread.
-    pub fn begin(self, wish: Wish) -> io::Result<Change> {
+    pub fn begin(self, wish: StreamChange) -> io::Result<Change> {
         let change = Change(Arc::default());
         let result = Arc::clone(&change.0);
         std::thread::Builder::new()
@@ -239,7 +239,7 @@ impl Changer {
     }
 
     /// The time limit for reading ahead, if blocks become longer and there is a reader.
-    fn read_ahead_limit(&self, wish: Wish) -> Option<Duration> {
+    fn read_ahead_limit(&self, wish: StreamChange) -> Option<Duration> {
         let is_longer = wish.block.is_some_and(|block| block > self.core.block());
         let is_read = self.core.op == Direction::Read && self.core.read_ahead.has_reader();
         wish.within.filter(|_| is_longer && is_read)
@@ -247,7 +247,11 @@ impl Changer {
 
     /// Changes after reading ahead: when the data read lasts until the first longer block is due, or when no more
     /// can be read. The caller holds `change_lock`.
-    fn change_after_reading_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
+    fn change_after_reading_ahead(
+        &self,
+        wish: StreamChange,
+        within: Duration,
+    ) -> Result<ChangeResult, Refusal> {
         const DAY: Duration = Duration::from_secs(86_400);
         let until = Instant::now() + within.min(DAY);
         let (core, more) = (&self.core, &self.client.extra_accounts);
@@ -275,23 +279,23 @@ impl Changer {
         drop(byte_sessions);
         self.client.wake();
         let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
-        let changed = self.change_now(Wish {
+        let changed = self.change_now(StreamChange {
             rate: Some(to.rate),
             ..wish
         });
         if changed.is_err() {
             if faster.is_some() {
                 // This fits, because it reduces the reservation. If the stream is closed, it holds nothing anyway.
-                let _: Result<_, _> = self.change_now(Wish {
+                let _: Result<_, _> = self.change_now(StreamChange {
                     rate: Some(rate),
-                    ..Wish::default()
+                    ..StreamChange::default()
                 });
             }
             more.truncate(before);
         }
         let late = Nanos(lasts.0.saturating_mul(missing as u64));
         let late = late.max(faster.unwrap_or_default());
-        changed.map(|()| Granted { late })
+        changed.map(|()| ChangeResult { late })
     }
 
     /// Reads ahead at a faster rate: at `rate` times the number of disks, at least twice, or at the largest rate
@@ -309,9 +313,9 @@ impl Changer {
         let disks = core.longest_period().0.saturating_add(plays.0 / 2) / plays.0.max(1);
         // Tested first, so that nothing is paused for a rate that does not fit.
         let at = |rate| {
-            let to = self.changed_to(Wish {
+            let to = self.changed_to(StreamChange {
                 rate: Some(rate),
-                ..Wish::default()
+                ..StreamChange::default()
             });
             exchange::try_change(self.reserved(), to).map(|longest| (to, longest))
         };
@@ -328,7 +332,7 @@ impl Changer {
     }
 
     /// Changes at once. The caller holds `change_lock`.
-    fn change_now(&self, wish: Wish) -> Result<(), Refusal> {
+    fn change_now(&self, wish: StreamChange) -> Result<(), Refusal> {
         let byte_sessions = self.core.byte_sessions.lock();
         let more = &self.client.extra_accounts;
         let after = self.check(wish, *byte_sessions)?;
@@ -342,7 +346,7 @@ impl Changer {
 
     /// Checks the block size, given the number of sessions that move bytes. Returns the number of buffers beside
     /// those of the admission.
-    fn check(&self, wish: Wish, of_bytes: usize) -> Result<usize, Refusal> {
+    fn check(&self, wish: StreamChange, of_bytes: usize) -> Result<usize, Refusal> {
         let core = &self.core;
         let block = wish.block.unwrap_or_else(|| core.block());
         if block != core.block() && of_bytes > 0 {
@@ -373,7 +377,7 @@ impl Changer {
         }
     }
 
-    fn changed_to(&self, wish: Wish) -> StreamParameters {
+    fn changed_to(&self, wish: StreamChange) -> StreamParameters {
         let now = self.current();
         StreamParameters {
             rate: wish.rate.unwrap_or(now.rate),
@@ -382,7 +386,7 @@ impl Changer {
         }
     }
 
-    fn change_tasks(&self, wish: Wish) -> Result<(), Refusal> {
+    fn change_tasks(&self, wish: StreamChange) -> Result<(), Refusal> {
         if wish.rate.is_none() && wish.end.is_none() && wish.block.is_none() {
             return Ok(());
         }
@@ -395,7 +399,7 @@ impl Changer {
     }
 
     /// The number of buffers beside those of the admission, for blocks of this size.
-    fn additional_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
+    fn additional_buffers(&self, wish: StreamChange, block: Bytes) -> Result<usize, Refusal> {
         let (core, now) = (&self.core, self.buffers());
         let first = core.buffers_min(core.buffer);
         let least = core.buffers_min(block);

@@ -11,7 +11,7 @@ use sched::units::{Nanos, Time};
 use crate::buffer::Region;
 use crate::clock;
 use crate::event::EventFd;
-use crate::rt::Denied;
+use crate::rt::DeniedResources;
 
 /// User data of the wake-up event's completion; transfers use their index.
 const WAKE: u64 = u64::MAX;
@@ -56,12 +56,16 @@ impl Drop for Ring {
 
 impl Ring {
     /// A ring with room for `places` transfers on `file`. Must be called on the thread that will use it.
-    pub(super) fn new(file: &OwnedFd, region: Region, places: usize) -> io::Result<(Self, Denied)> {
+    pub(super) fn new(
+        file: &OwnedFd,
+        region: Region,
+        places: usize,
+    ) -> io::Result<(Self, DeniedResources)> {
         let entries = u32::try_from(places + 2)
             .unwrap_or(u32::MAX)
             .next_power_of_two();
         let ring = build(entries)?;
-        let mut denied = Denied::default();
+        let mut denied = DeniedResources::default();
         let fd = file.as_fd().as_raw_fd();
         let file_registered = ring.submitter().register_files(&[fd]).is_ok();
         let registered = match register(&ring, &region) {

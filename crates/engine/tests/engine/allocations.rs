@@ -10,7 +10,7 @@ use engine::buffer::{Memory, MemoryConfig};
 use engine::clock;
 use engine::completion::CompletionQueue;
 use engine::disk::Disk;
-use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
+use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Places, StallLimits};
 use engine::rt::ThreadParams;
 use engine::testing::MailboxProbe;
 use engine::uring::UringDisk;
@@ -54,7 +54,7 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
         scheduler: DiskScheduler::new(Arc::new(profile), SchedulerConfig::default()),
         thread: ThreadParams::ordinary("counted"),
         places: Places::default(),
-        patience: Patience::default(),
+        patience: StallLimits::default(),
     })
     .unwrap();
     let handle = dispatcher.handle();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
 use engine::event::EventFd;
-use engine::rt::Denied;
+use engine::rt::DeniedResources;
 use engine::uring::UringDisk;
 use sched::units::{SectorCount, Time};
 
@@ -70,7 +70,7 @@ impl Disk for Counted {
     fn block_bytes(&self) -> u32 {
         self.0.block_bytes()
     }
-    fn attach(&mut self) -> io::Result<Denied> {
+    fn attach(&mut self) -> io::Result<DeniedResources> {
         let denied = self.0.attach()?;
         count_here(true);
         Ok(denied)

@@ -6,7 +6,7 @@ use testkit::disks;
 use engine::buffer::{AccountId, Segments};
 use engine::completion::CompletionQueue;
 use engine::disk::Durability;
-use engine::dispatcher::{Action, DispatcherState, Io, Patience, Places};
+use engine::dispatcher::{Action, DispatcherState, Io, Places, StallLimits};
 use engine::pool::{Floor, Pool};
 use engine::volume_io::{BestEffortReservation, Client, ClientOptions, VolumeRequest};
 use sched::book::{Book, Span};
@@ -102,7 +102,7 @@ fn best_effort_leaves_the_last_place_to_streams() {
     spec.outstanding = PLACES;
     let profile = DriveProfile::new(spec).unwrap();
     let scheduler = DiskScheduler::new(profile.into(), SchedulerConfig::default());
-    let patience = Patience::default();
+    let patience = StallLimits::default();
     let mut state = DispatcherState::new(scheduler, Places::default(), 8, patience);
     let queue = CompletionQueue::new(16).unwrap();
     let now = Time(1);

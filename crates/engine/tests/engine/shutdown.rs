@@ -5,7 +5,7 @@ use std::sync::Arc;
 use testkit::own_process;
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
+use engine::dispatcher::{Dispatcher, DispatcherConfig, Places, StallLimits};
 use engine::rt::ThreadParams;
 use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig};
@@ -45,7 +45,7 @@ fn shutdown_leaves_no_thread() {
                     scheduler: DiskScheduler::new(Arc::new(profile), SchedulerConfig::default()),
                     thread: ThreadParams::dispatcher(format!("disk-{index}")),
                     places: Places::default(),
-                    patience: Patience::default(),
+                    patience: StallLimits::default(),
                 };
                 Dispatcher::start(config).unwrap().0
             })

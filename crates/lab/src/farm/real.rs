@@ -11,7 +11,7 @@ use engine::buffer::{Account, Buffer, Memory, MemoryConfig};
 use engine::clock;
 use engine::completion::{Completion, CompletionQueue};
 use engine::dispatcher::{
-    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Patience, Places,
+    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Places, StallLimits,
 };
 use engine::rt::ThreadParams;
 use sched::disk::DiskScheduler;
@@ -131,7 +131,7 @@ fn run_disk(of: &FarmRun<'_>, number: usize, path: &Path, begin: Time) -> Result
         scheduler: DiskScheduler::new(profile, disk::config(of, number)),
         thread: ThreadParams::dispatcher("disk"),
         places: Places::default(),
-        patience: Patience::default(),
+        patience: StallLimits::default(),
     })?;
     let handle = dispatcher.handle();
     for task in &on_disk.tasks {

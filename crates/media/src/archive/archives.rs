@@ -13,7 +13,7 @@ use crate::archive::block::Block;
 use crate::archive::retention::RetentionSchedule;
 use crate::archive::retention_record::{RetentionLimits, RetentionRecord};
 use crate::archive::wall_clock;
-use crate::archive::{Archive, ArchiveContents, ArchiveError, Recording, Writing};
+use crate::archive::{ActiveRecording, Archive, ArchiveContents, ArchiveError, Recording};
 use crate::sdp::Description;
 use crate::session::registry::SessionRegistry;
 
@@ -86,7 +86,7 @@ pub struct Archives {
 
 /// A recording with its description and times.
 #[derive(Clone, Debug)]
-pub struct Described {
+pub struct RecordingInfo {
     /// The remaining part of the recording.
     pub recording: Recording,
     /// Its tracks; `None` if the blocks that were tried for them are damaged.
@@ -260,11 +260,11 @@ impl Archives {
         &self,
         archive: &Archive,
         recording: Recording,
-    ) -> Result<Described, OpenError> {
+    ) -> Result<RecordingInfo, OpenError> {
         let client = self.client()?;
         let description = self.description(&client, archive, recording)?;
         let extent = archive.extent(&client, &recording)?;
-        Ok(Described {
+        Ok(RecordingInfo {
             recording,
             description,
             length_ns: extent.end.saturating_sub(extent.start),
@@ -321,7 +321,7 @@ impl Archives {
         &self,
         volume: &str,
         is_waited_for: impl Fn() -> bool,
-    ) -> Result<Vec<Described>, OpenError> {
+    ) -> Result<Vec<RecordingInfo>, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(_))) => return Ok(Vec::new()),
             other => other?,
@@ -358,7 +358,7 @@ impl Archives {
     ///
     /// # Errors
     /// When it does not exist, is being recorded, or cannot be deleted durably.
-    pub fn delete(&self, volume: &str, number: u64) -> Result<Described, OpenError> {
+    pub fn delete(&self, volume: &str, number: u64) -> Result<RecordingInfo, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(volume))) => {
                 return Err(ArchiveError::NoSuch { volume, number }.into());
@@ -399,7 +399,7 @@ impl Archives {
     ///
     /// # Errors
     /// When something is already being recorded there.
-    pub fn record(&self, archive: &Arc<Archive>) -> Result<Writing, ArchiveError> {
+    pub fn record(&self, archive: &Arc<Archive>) -> Result<ActiveRecording, ArchiveError> {
         // Held so that new room is not given back before the archive counts as recorded to.
         let _resizing = archive.resizing();
         self.make_room(archive);
@@ -433,7 +433,7 @@ impl Archives {
         };
         if !is_forced && let Some(bytes) = archive.would_go(&client, keep, now)? {
             let volume = volume.to_owned();
-            return Err(ArchiveError::WouldGo { volume, bytes }.into());
+            return Err(ArchiveError::WouldDelete { volume, bytes }.into());
         }
         archive.set_retention(&client, keep)?;
         self.schedule.look_at(volume);

@@ -62,7 +62,7 @@ impl Archive {
         let found = self.recording(Some(number));
         let state = self.state();
         if state.is_recorded && state.number == number {
-            return Err(ArchiveError::GoesOn {
+            return Err(ArchiveError::StillRecorded {
                 volume: volume(),
                 number,
             });
@@ -93,7 +93,7 @@ impl Archive {
     ) -> Result<(), ArchiveError> {
         let least = Bytes(BLOCKS_MIN * block.get());
         match keep.size.is_some_and(|size| size < least) {
-            true => Err(ArchiveError::LittleKept {
+            true => Err(ArchiveError::SizeLimitTooSmall {
                 volume: volume.to_owned(),
                 least,
             }),
@@ -297,7 +297,7 @@ impl Archive {
         mut changed: RetentionRecord,
     ) -> Result<(), ArchiveError> {
         if changed.gone.ranges().len() > RANGES_MAX {
-            return Err(ArchiveError::Gaps {
+            return Err(ArchiveError::TooManyGaps {
                 volume: self.volume.name().to_owned(),
             });
         }

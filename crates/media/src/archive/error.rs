@@ -65,7 +65,7 @@ pub enum ArchiveError {
     #[error(
         "recording {number} in volume {volume:?} is still being made; end it before deleting it"
     )]
-    GoesOn {
+    StillRecorded {
         /// Name of the volume.
         volume: String,
         /// Number of the recording.
@@ -75,7 +75,7 @@ pub enum ArchiveError {
     #[error(
         "volume {volume:?} cannot record another deletion: it has {RANGES_MAX} gaps where recordings were deleted; delete recordings next to those gaps first, beginning with the oldest"
     )]
-    Gaps {
+    TooManyGaps {
         /// Name of the volume.
         volume: String,
     },
@@ -83,7 +83,7 @@ pub enum ArchiveError {
     #[error(
         "volume {volume:?} cannot be limited to less than {least} of recordings, the size of {BLOCKS_MIN} blocks"
     )]
-    LittleKept {
+    SizeLimitTooSmall {
         /// Name of the volume.
         volume: String,
         /// Least size limit.
@@ -91,7 +91,7 @@ pub enum ArchiveError {
     },
     /// The new limits would delete blocks at once.
     #[error("these limits would delete {bytes} of the recordings in volume {volume:?} at once")]
-    WouldGo {
+    WouldDelete {
         /// Name of the volume.
         volume: String,
         /// Bytes that would be deleted.

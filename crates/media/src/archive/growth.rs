@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use engine::pool::{Placement, PoolError};
-use engine::stream::Wish;
+use engine::stream::StreamChange;
 use engine::volume_io::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -387,9 +387,9 @@ impl Archives {
             ..to
         };
         let end = Bytes((to.blocks + 1) * archive.header().block_bytes);
-        let wish = Wish {
+        let wish = StreamChange {
             end: Some(end),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         let changed = archive
             .recorder()
@@ -417,9 +417,9 @@ impl Archives {
         if let Some(recorder) = archive.recorder()
             && recorder.range().end > end.get()
         {
-            let wish = Wish {
+            let wish = StreamChange {
                 end: Some(end),
-                ..Wish::default()
+                ..StreamChange::default()
             };
             if let Err(refusal) = recorder.change(wish) {
                 tracing::warn!(volume = name, %refusal, "recording volume gives no space back, as the recording's reservation cannot be reduced");

@@ -29,7 +29,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::archive::block::{ENTRY_BYTES, FormatError, TRAILER_BYTES};
 pub use indexer::Indexer;
-pub use thinning::Named;
+pub use thinning::KeyCoverage;
 
 /// Most blocks that a section is about.
 pub const GROUP: u64 = 64;
@@ -147,7 +147,7 @@ pub struct Index {
     /// In the order in which they were recorded.
     pub keys: Vec<Key>,
     /// Completeness of `keys`.
-    pub named: Named,
+    pub named: KeyCoverage,
     /// Begin times of earlier groups of the recording, the latest first, in nanoseconds of the recording's
     /// time.
     pub groups: Vec<u64>,
@@ -247,7 +247,7 @@ impl Index {
     fn last_key(&self) -> Option<(u64, u32)> {
         let last = self.keys.last().map(|key| (key.serial, key.packet));
         // Unless the last key of each block is present, the last key may have been left out.
-        last.filter(|_| self.named != Named::Some)
+        last.filter(|_| self.named != KeyCoverage::Some)
             .or(self.before.filter(|_| self.keys.is_empty()))
     }
 
@@ -295,9 +295,9 @@ impl Index {
             groups: U32::new(groups as u32),
             track: self.track,
             flags: match thinned.named {
-                Named::All => 0,
-                Named::EndsOfBlocks => FLAG_THINNED | FLAG_ENDS,
-                Named::Some => FLAG_THINNED,
+                KeyCoverage::All => 0,
+                KeyCoverage::EndsOfBlocks => FLAG_THINNED | FLAG_ENDS,
+                KeyCoverage::Some => FLAG_THINNED,
             },
             before: U16::new(before),
             before_packet: U32::new(before_packet),
@@ -391,9 +391,9 @@ impl Index {
             keys: keys.ok_or(invalid("key frame of a block outside of the index section"))?,
             records,
             named: match (head.flags & FLAG_THINNED, head.flags & FLAG_ENDS) {
-                (0, _) => Named::All,
-                (_, 0) => Named::Some,
-                _ => Named::EndsOfBlocks,
+                (0, _) => KeyCoverage::All,
+                (_, 0) => KeyCoverage::Some,
+                _ => KeyCoverage::EndsOfBlocks,
             },
             groups: of_groups
                 .chunks_exact(GROUP_BYTES)

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use super::*;
-use crate::archive::index::{Key, Named, Record};
+use crate::archive::index::{Key, KeyCoverage, Record};
 
 /// A group of blocks of a recording; one section of the index is about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,8 +90,8 @@ impl State {
         let tail_bytes = section.tail_bytes_about();
         // A section that left keys out was limited by its room, so it does not predict the length of others.
         let blocks = match section.named {
-            Named::All => section.records.len(),
-            Named::EndsOfBlocks | Named::Some => 1,
+            KeyCoverage::All => section.records.len(),
+            KeyCoverage::EndsOfBlocks | KeyCoverage::Some => 1,
         };
         cache.tail_bytes = cache.tail_bytes.max(tail_bytes + tail_bytes / 8);
         cache.section_blocks_max = cache.section_blocks_max.max(blocks);
@@ -387,7 +387,7 @@ impl Archive {
                 continue;
             };
             window.track = section.track;
-            window.is_thinned |= section.named != Named::All;
+            window.is_thinned |= section.named != KeyCoverage::All;
             let from = section.block_at(times.start).max(group.first);
             let key_ns = section
                 .key_at(times.start)

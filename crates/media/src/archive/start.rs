@@ -12,7 +12,7 @@ use engine::stream::Stream;
 use engine::volume_io::Client;
 
 use crate::archive::block::{Block, Entry, Kind};
-use crate::archive::index::{Index, Key, Named};
+use crate::archive::index::{Index, Key, KeyCoverage};
 use crate::archive::{Archive, ArchiveError, Recording};
 
 /// Blocks before the wanted one that are searched for a key frame.
@@ -182,7 +182,7 @@ fn start_from_index(
         archive, client, ..
     } = search;
     let is_useful =
-        |index: &Arc<Index>| usize::from(index.track) == track && index.named != Named::Some;
+        |index: &Arc<Index>| usize::from(index.track) == track && index.named != KeyCoverage::Some;
     let index = archive.index_so_far_at(client, recording, media_ns)?;
     let Some(index) = index.filter(is_useful) else {
         return Ok(None);
@@ -227,7 +227,7 @@ fn last_key_of_group(
         return Ok(None);
     }
     let next = index.keys.get(number + 1);
-    let next = next.filter(|next| next.serial == serial && index.named != Named::All);
+    let next = next.filter(|next| next.serial == serial && index.named != KeyCoverage::All);
     if let Some(next) = next {
         let between = key.packet as usize..next.packet as usize;
         let find = |block: &Block<'_>| key_between(block, between, media_ns, index.track.into());

@@ -12,7 +12,7 @@ impl Archive {
     ///
     /// # Errors
     /// When a recording is being made.
-    pub fn record(self: &Arc<Self>) -> Result<Writing, ArchiveError> {
+    pub fn record(self: &Arc<Self>) -> Result<ActiveRecording, ArchiveError> {
         // Waits for a resize to end: the caller reserves a stream for the ring's range.
         let record = self.retention_record();
         let mut state = self.state();
@@ -29,7 +29,7 @@ impl Archive {
         // A previous recording may have got places for later blocks and not have written them.
         self.writer().next = first;
         drop(record);
-        Ok(Writing {
+        Ok(ActiveRecording {
             archive: Arc::clone(self),
             number,
             first,
@@ -41,7 +41,7 @@ impl Archive {
 
 /// Handle of the active recording. Dropping it ends the recording.
 #[derive(Debug)]
-pub struct Writing {
+pub struct ActiveRecording {
     archive: Arc<Archive>,
     number: u64,
     first: u64,
@@ -50,7 +50,7 @@ pub struct Writing {
     written: Vec<u64>,
 }
 
-impl Writing {
+impl ActiveRecording {
     /// The archive that it is recorded in.
     #[must_use]
     pub fn archive(&self) -> &Arc<Archive> {
@@ -194,7 +194,7 @@ impl PlaceAllocator {
     }
 }
 
-impl Drop for Writing {
+impl Drop for ActiveRecording {
     fn drop(&mut self) {
         let mut state = self.archive.state();
         state.is_recorded = false;

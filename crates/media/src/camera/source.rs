@@ -34,8 +34,8 @@ use sched::units::{BytesPerSecond, Nanos};
 use crate::archive::archives::Archives;
 use crate::camera::sources::SourcesConfig;
 use crate::record::{RtpRecorder, Tally};
-use crate::rtsp::tls::Trusted;
-pub use address::{Address, AddressError, Lower};
+use crate::rtsp::tls::TrustedCertificates;
+pub use address::{Address, AddressError, LowerTransport};
 use connect::Waiter;
 pub(crate) use error::SourceError;
 use fallbacks::Fallbacks;
@@ -58,11 +58,11 @@ pub struct SourceSpec {
     /// The volume that it is recorded in.
     pub volume: String,
     /// The transport to ask for first.
-    pub lower: Lower,
+    pub lower: LowerTransport,
     /// The rate to reserve; if absent, the rate of the camera's description.
     pub rate: Option<BytesPerSecond>,
     /// With `rtsps`: the certificates to trust; if absent, those of the host's authorities.
-    pub trusted: Option<Trusted>,
+    pub trusted: Option<TrustedCertificates>,
 }
 
 /// The state of a source.

@@ -21,8 +21,8 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::archives::Archives;
-use crate::camera::source::{Address, Lower, SourceSpec, Status, Worker};
-use crate::rtsp::tls::Trusted;
+use crate::camera::source::{Address, LowerTransport, SourceSpec, Status, Worker};
+use crate::rtsp::tls::TrustedCertificates;
 
 /// The largest number of sources of a server. Each has a thread.
 pub const SOURCES_MAX: usize = 1_024;
@@ -51,7 +51,7 @@ pub enum SourcesError {
     Missing(String),
     /// There are [`SOURCES_MAX`] sources.
     #[error("limit of {SOURCES_MAX} sources reached")]
-    Many,
+    TooMany,
     /// The server ends.
     #[error("the server is ending")]
     Ending,
@@ -92,7 +92,7 @@ impl From<&SourceSpec> for SourceRecord {
                 .shown()
                 .replacen("://", &format!("://{login}"), 1),
             volume: spec.volume.clone(),
-            udp: spec.lower == Lower::Udp,
+            udp: spec.lower == LowerTransport::Udp,
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
             certificates: spec
                 .trusted
@@ -110,7 +110,7 @@ impl TryFrom<SourceRecord> for SourceSpec {
         let trusted = record
             .certificates
             .as_deref()
-            .map(Trusted::parse)
+            .map(TrustedCertificates::parse)
             .transpose();
         Ok(Self {
             address: address
@@ -119,7 +119,11 @@ impl TryFrom<SourceRecord> for SourceSpec {
                 .map_err(|error| format!("certificates of source {:?}: {error}", record.name))?,
             name: record.name,
             volume: record.volume,
-            lower: if record.udp { Lower::Udp } else { Lower::Tcp },
+            lower: if record.udp {
+                LowerTransport::Udp
+            } else {
+                LowerTransport::Tcp
+            },
             rate: record.rate_bytes_per_second.map(BytesPerSecond),
         })
     }
@@ -322,7 +326,7 @@ impl Sources {
             return Err(SourcesError::Exists(spec.name));
         }
         if state.running.len() >= SOURCES_MAX {
-            return Err(SourcesError::Many);
+            return Err(SourcesError::TooMany);
         }
         let others = state.running.values().map(|running| &running.worker.spec);
         self.remember(others.chain([&spec]))?;
@@ -407,14 +411,14 @@ mod tests {
             name: "a".to_owned(),
             address: Address::parse("rtsp://u%2F:p%40%22@[::1]:5/x?y=1").unwrap(),
             volume: "v \"".to_owned(),
-            lower: Lower::Udp,
+            lower: LowerTransport::Udp,
             rate: Some(BytesPerSecond(7)),
             trusted: None,
         };
         let other = SourceSpec {
             name: "b".to_owned(),
             address: Address::parse("rtsp://h/").unwrap(),
-            lower: Lower::Tcp,
+            lower: LowerTransport::Tcp,
             rate: None,
             ..spec.clone()
         };

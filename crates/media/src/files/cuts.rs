@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{BEHIND_NS, ExportError, Source};
 use crate::archive::block::{Block, Entry, Kind};
-use crate::archive::index::{GROUP, Index, Named};
+use crate::archive::index::{GROUP, Index, KeyCoverage};
 use crate::archive::start;
 
 /// The position of a packet in a recording.
@@ -165,7 +165,7 @@ impl Cuts {
     /// search.
     fn search(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
         if let Some(index) = section(source, blocks.end)? {
-            let has_all_keys = index.track == self.track && index.named == Named::All;
+            let has_all_keys = index.track == self.track && index.named == KeyCoverage::All;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
                 let records =
@@ -296,7 +296,7 @@ fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, E
 
 /// Limits of a segment's length.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct SegmentLimits {
     /// In nanoseconds of the recording's time.
     pub ns: u64,
     /// In bytes of its blocks.
@@ -336,7 +336,12 @@ impl Source {
     ///
     /// # Errors
     /// When the recording cannot be read.
-    pub fn latest(&self, from: Cut, to: Cut, most: Most) -> Result<Option<Cut>, ExportError> {
+    pub fn latest(
+        &self,
+        from: Cut,
+        to: Cut,
+        most: SegmentLimits,
+    ) -> Result<Option<Cut>, ExportError> {
         let blocks = most.bytes / self.archive.header().block_bytes;
         let by_bytes = from.place.serial + blocks.max(1);
         let end_ns = from.media_ns.saturating_add(most.ns);

@@ -56,7 +56,7 @@ pub enum ExportError {
     Stalled(std::time::Duration),
     /// The client has gone or the server stops.
     #[error("the client has closed the connection, or the server is stopping")]
-    Unwanted,
+    Disconnected,
     /// A value does not fit in its MP4 box.
     #[error("an MP4 fragment cannot be written: {0}")]
     Fragment(#[from] mp4_atom::Error),

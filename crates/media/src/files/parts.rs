@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cuts::{Cut, Cuts, Most, Place};
+use super::cuts::{Cut, Cuts, Place, SegmentLimits};
 use super::gaps::GAP_MIN_NS;
 use super::{ExportError, Source, TrackHead};
 
@@ -21,7 +21,7 @@ const TARGET_MIN_NS: u64 = 6_000_000_000;
 
 /// Longest segment. If the next key frame is further away, the segment ends before the first frame of a later
 /// block: segments are made in memory, and viewers of an active recording wait for a whole one.
-const SEGMENT_MAX: Most = Most {
+const SEGMENT_MAX: SegmentLimits = SegmentLimits {
     ns: 30_000_000_000,
     bytes: 64 << 20,
 };
@@ -159,7 +159,7 @@ pub(super) struct Division {
 
 /// The segment list for players.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct SegmentList {
     /// Start of the first segment, or of the segment that will be the first.
     pub first: Cut,
     /// The complete segments that remain.
@@ -216,7 +216,7 @@ impl Division {
         source: &mut Source,
         end: Cut,
         is_over: bool,
-    ) -> Result<Listed, ExportError> {
+    ) -> Result<SegmentList, ExportError> {
         let first = source.first_there();
         if self.is_begun && self.next.begins.place.serial < first {
             // All known segments have been overwritten: begin anew, instead of reading blocks that have been
@@ -257,7 +257,7 @@ impl Division {
         let parts: Vec<Part> = self.parts.iter().take_while(is_whole).copied().collect();
         let longest_ns = parts.iter().map(Part::length_ns).max();
         self.target_ns = self.target_ns.max(longest_ns.unwrap_or(0));
-        Ok(Listed {
+        Ok(SegmentList {
             first: self.parts.front().map_or(self.next.begins, |of| of.begins),
             parts,
             sequence: self.sequence,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cuts::{Cut, Place};
-use super::parts::{Division, Listed, Numbering};
+use super::parts::{Division, Numbering, SegmentList};
 use super::{ExportError, Source, TrackHead};
 
 /// Recordings whose segment lists are cached.
@@ -25,9 +25,9 @@ struct Entries {
 
 /// The segment lists of recordings. All requests share it, so that they get the same segments and numbers.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<Entries>);
+pub struct SegmentListCache(Mutex<Entries>);
 
-impl Known {
+impl SegmentListCache {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,7 +42,7 @@ impl Known {
         source: &mut Source,
         ends_ns: u64,
         is_over: bool,
-    ) -> Result<Listed, ExportError> {
+    ) -> Result<SegmentList, ExportError> {
         let recording = source.recording;
         let key = key(source);
         let (division, before) = self.entries().division(key);
@@ -72,7 +72,7 @@ impl Known {
     pub fn heads(
         &self,
         source: &mut Source,
-        listed: &Listed,
+        listed: &SegmentList,
     ) -> Result<Arc<Vec<TrackHead>>, ExportError> {
         let (division, _) = self.entries().division(key(source));
         let mut division = division.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use crate::archive::block::Block;
 use crate::archive::drift::Drift;
 use crate::archive::start::{Place, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
-use crate::play::trick::Keys;
+use crate::play::trick::KeyFrames;
 use crate::sdp::Description;
 
 /// A recording that overlaps the end of the one before it by at most this is shown that much later. If it
@@ -21,7 +21,7 @@ use crate::sdp::Description;
 const LATE_NS_MAX: i128 = 1_000_000_000;
 
 /// The recordings of a volume that are played one after another.
-pub(crate) struct Others<'a> {
+pub(crate) struct FollowingRecordings<'a> {
     /// The client that reads their indexes.
     pub(crate) client: &'a Client,
     /// The description that the player was given.
@@ -36,7 +36,7 @@ pub(crate) struct Others<'a> {
     pub(crate) sources: &'a [u32],
 }
 
-impl Others<'_> {
+impl FollowingRecordings<'_> {
     /// Returns true if the description in the block is like the one that the player was given.
     fn understands(&self, block: &Block<'_>) -> bool {
         let description = Description::parse(block.text());
@@ -83,7 +83,7 @@ pub(crate) struct NextRecording {
 
 impl<'a> Playback<'a> {
     /// Continues with other recordings of the volume after the end of one.
-    pub(crate) fn going_on(mut self, others: Others<'a>) -> Self {
+    pub(crate) fn going_on(mut self, others: FollowingRecordings<'a>) -> Self {
         for (numbering, source) in self.numbering.iter_mut().zip(others.sources) {
             numbering.under(*source);
         }
@@ -160,7 +160,7 @@ impl<'a> Playback<'a> {
         self.keys = self
             .keys
             .is_some()
-            .then(|| Keys::new(self.archive, client, next, scale, from));
+            .then(|| KeyFrames::new(self.archive, client, next, scale, from));
         self.next_ask = next.first;
         self.recording = next;
         self.is_passed = false;

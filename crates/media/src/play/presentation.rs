@@ -44,7 +44,7 @@ pub(crate) fn unix_ns(media_ns: u64, begun_ns: i128) -> i128 {
 }
 
 /// Drift of a recording's clock from the host's while it is played.
-pub(crate) struct Following {
+pub(crate) struct DriftFollower {
     drift: Drift,
     /// Drift at the beginning of playing.
     was_ns: i64,
@@ -54,7 +54,7 @@ pub(crate) struct Following {
     shifted_ns: i64,
 }
 
-impl Following {
+impl DriftFollower {
     /// From this media time on.
     pub(crate) fn new(drift: Drift, first_ns: i128) -> Self {
         let was_ns = drift.ns(u64::try_from(first_ns.max(0)).unwrap_or(u64::MAX));
@@ -104,7 +104,7 @@ pub(crate) struct Part<'a> {
     pub(crate) tracks: usize,
     /// Beginning of the recording that is sent, by its own clock where it is played, in nanoseconds since 1970.
     pub(crate) begun_ns: i128,
-    pub(crate) drift: Following,
+    pub(crate) drift: DriftFollower,
 }
 
 impl Part<'_> {
@@ -120,7 +120,7 @@ impl Part<'_> {
                 .playback
                 .begin_next(first_ns, self.begun_ns - next.begun_ns);
             self.begun_ns = next.begun_ns;
-            self.drift = Following::behind(next.drift, next.media_ns, master_gone_ns);
+            self.drift = DriftFollower::behind(next.drift, next.media_ns, master_gone_ns);
             // The delay is made up for like the drift of a slow clock.
             self.drift.shifted_ns -= late_ns;
         }
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn another_clock_is_followed_in_steps() {
-        let mut other = Following::new(Drift::default(), 0);
+        let mut other = DriftFollower::new(Drift::default(), 0);
         // No drift at first; then the master has drifted by 3 ms, and the other one by 5.
         assert_eq!(other.step(0, MS), 0);
         other.is_ns = 5 * MS;
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_next_recording_begins_with_the_drift_of_the_master() {
-        let mut other = Following::behind(Drift::default(), 0, 5 * MS);
+        let mut other = DriftFollower::behind(Drift::default(), 0, 5 * MS);
         assert_eq!((other.gone_ns(), other.step(5 * MS, MS)), (5 * MS, 0));
         // It makes up for the time by which it began too late.
         other.shifted_ns -= 2 * MS;

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use engine::buffer::Buffer;
 use engine::clock;
-use engine::stream::Wish;
+use engine::stream::StreamChange;
 use sched::units::Bytes;
 
 use super::{BlockRequest, CurrentBlock, PlayError, Playback};
 use crate::archive::block::{Block, Entry, Kind};
 use crate::session::Scale;
-use crate::session::demand::{LOOK_EVERY, Seen};
+use crate::session::demand::{BlockSample, LOOK_EVERY};
 
 impl Playback<'_> {
     /// Takes the first block if the search for the beginning has read it. Its buffer is one of the stream's
@@ -52,7 +52,7 @@ impl Playback<'_> {
         let read = buffer.with(|bytes| {
             let block = Block::parse(bytes).ok();
             let block = block.filter(|block| archive.is_of(&block.trailer, serial))?;
-            let seen = Seen {
+            let seen = BlockSample {
                 arrival_ns: block.trailer.arrival_ns,
                 media_ns: block.trailer.media_ns,
                 packets: block.len() as u64,
@@ -77,7 +77,7 @@ impl Playback<'_> {
     }
 
     /// Counts a block that was read; `None` if it was damaged or overwritten.
-    fn note_read(&mut self, seen: Option<Seen>, is_whole: bool) {
+    fn note_read(&mut self, seen: Option<BlockSample>, is_whole: bool) {
         self.seen = seen
             .map(|seen| (seen.arrival_ns, seen.media_ns))
             .or(self.seen);
@@ -180,9 +180,9 @@ impl Playback<'_> {
         if reserved.start + end <= reserved.end {
             return Ok(true);
         }
-        let wish = Wish {
+        let wish = StreamChange {
             end: Some(Bytes(self.archive.range().end)),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         self.change = Some(
             self.changer

@@ -130,7 +130,7 @@ impl Walk<'_> {
 
 /// Chooses the key frames to be sent.
 #[derive(Debug)]
-pub struct Keys<'a> {
+pub struct KeyFrames<'a> {
     walk: Walk<'a>,
     scale: Scale,
     section: Option<Arc<Index>>,
@@ -140,7 +140,7 @@ pub struct Keys<'a> {
     next_ns: Option<u64>,
 }
 
-impl<'a> Keys<'a> {
+impl<'a> KeyFrames<'a> {
     /// Key frames from this media time on, in nanoseconds.
     #[must_use]
     pub fn new(

@@ -13,7 +13,7 @@ use sched::units::Nanos;
 use super::RecordError;
 use super::output::{BlockOutput, BlockPosition};
 use crate::archive::block::{Composer, Entry};
-use crate::session::demand::Seen;
+use crate::session::demand::BlockSample;
 
 /// The longest packet, in bytes.
 pub(super) const PACKET_BYTES_MAX: usize = 65_536;
@@ -28,7 +28,7 @@ pub(super) struct OpenBlock {
     /// The description that it ends with.
     pub(super) text: Arc<[u8]>,
     /// Times and counts of its packets.
-    pub(super) seen: Seen,
+    pub(super) seen: BlockSample,
 }
 
 impl OpenBlock {

@@ -3,7 +3,7 @@
 use engine::clock;
 use sched::units::{Nanos, Time};
 
-use super::missing::{Missing, Notice, Range, Why};
+use super::missing::{LossReason, MissingLog, MissingRange, Notice};
 
 /// Counts of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,7 +41,7 @@ pub(super) enum LogScope {
 /// Counts packets and keeps the ranges of missing ones until they are logged.
 pub(super) struct PacketCounts {
     pub(super) tally: Tally,
-    missing: Missing,
+    missing: MissingLog,
     begun: Time,
 }
 
@@ -50,7 +50,7 @@ impl PacketCounts {
     pub(super) fn new(begun: Time) -> Self {
         Self {
             tally: Tally::default(),
-            missing: Missing::default(),
+            missing: MissingLog::default(),
             begun,
         }
     }
@@ -66,7 +66,7 @@ impl PacketCounts {
         lost: u32,
         (track, first, last): (usize, u16, u16),
         at_ns: u64,
-        why: Why,
+        why: LossReason,
     ) {
         self.tally.lost += u64::from(lost);
         self.note_range((track, first, last), at_ns, why);
@@ -77,9 +77,9 @@ impl PacketCounts {
         &mut self,
         (track, first, last): (usize, u16, u16),
         at_ns: u64,
-        why: Why,
+        why: LossReason,
     ) {
-        let range = Range {
+        let range = MissingRange {
             track,
             first,
             last,

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{RecordError, RtpRecorder};
 use crate::archive::block::Kind;
-use crate::record::missing::Why;
+use crate::record::missing::LossReason;
 use crate::rtp::datagram;
 use crate::rtp::packet::HEADER_BYTES;
 
@@ -60,14 +60,14 @@ impl SocketDrops {
 
 /// A socket at the end of a recording: only what is queued in it is still received.
 #[derive(Debug)]
-pub struct Left<'a> {
+pub struct EndedSocket<'a> {
     socket: &'a UdpSocket,
     track: usize,
     /// Packets that it had dropped by the end, if that is known.
     dropped: Option<u32>,
 }
 
-impl<'a> Left<'a> {
+impl<'a> EndedSocket<'a> {
     /// The sockets of these tracks, which end now.
     #[must_use]
     pub fn now(sockets: &[(usize, &'a UdpSocket)]) -> Vec<Self> {
@@ -163,17 +163,17 @@ impl RtpRecorder<'_> {
     /// those that the socket had dropped by the end behind the last packet, and, unless `is_all` was received,
     /// those that are still queued and had waited for a buffer or arrived before the last drop. Packets that
     /// arrived later may have been sent after the end.
-    pub fn leave(&mut self, left: &Left<'_>, is_all: bool) {
-        let Left {
+    pub fn leave(&mut self, left: &EndedSocket<'_>, is_all: bool) {
+        let EndedSocket {
             socket,
             track,
             dropped,
         } = *left;
         if !is_all && self.tracks.track(track).is_starved() {
-            self.drop_queued(socket, track, Why::NoBuffer, |_| true);
+            self.drop_queued(socket, track, LossReason::NoBuffer, |_| true);
         } else if let (false, Some(dropped)) = (is_all, dropped) {
             let is_before = |total: u32| (total.wrapping_sub(dropped) as i32) < 0;
-            self.drop_queued(socket, track, Why::Ended, is_before);
+            self.drop_queued(socket, track, LossReason::Ended, is_before);
         }
         if let Some(dropped) = dropped {
             self.note_dropped_behind_last(track, dropped);
@@ -186,7 +186,7 @@ impl RtpRecorder<'_> {
         &mut self,
         socket: &UdpSocket,
         track: usize,
-        why: Why,
+        why: LossReason,
         is_missing: impl Fn(u32) -> bool,
     ) {
         for _ in 0..QUEUED_MAX {

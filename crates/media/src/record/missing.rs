@@ -15,7 +15,7 @@ const RANGES_MAX: usize = 64;
 
 /// Reason why packets are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum LossReason {
     /// They did not come, though there was room for them all the time.
     Never,
     /// For a part of the time since the packet before them no buffer was free, so nothing was received.
@@ -35,7 +35,7 @@ pub enum Why {
 
 /// Missing packets of a track by their sequence numbers; 65,535 is followed by 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct MissingRange {
     /// The track's number in the description.
     pub track: usize,
     /// The first sequence number.
@@ -45,10 +45,10 @@ pub struct Range {
     /// Time since the recording began at which they were found missing: the next packet came, or receiving ended.
     pub at: Nanos,
     /// The reason.
-    pub why: Why,
+    pub why: LossReason,
 }
 
-impl Range {
+impl MissingRange {
     /// Returns true if `next` continues this range.
     fn is_continued_by(&self, next: &Self) -> bool {
         self.track == next.track && self.why == next.why && self.last.wrapping_add(1) == next.first
@@ -60,16 +60,16 @@ impl Range {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for MissingRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.why {
-            Why::Never => "did not come",
-            Why::NoBuffer => "no buffer was free",
-            Why::SocketFull => "the socket was full",
-            Why::Ended => "it ended before they were received",
-            Why::TooLong => "too long for a block",
-            Why::Malformed => "no RTP packets",
-            Why::Anew => "not counted, the sender's numbers begin anew",
+            LossReason::Never => "did not come",
+            LossReason::NoBuffer => "no buffer was free",
+            LossReason::SocketFull => "the socket was full",
+            LossReason::Ended => "it ended before they were received",
+            LossReason::TooLong => "too long for a block",
+            LossReason::Malformed => "no RTP packets",
+            LossReason::Anew => "not counted, the sender's numbers begin anew",
         };
         let Self {
             track,
@@ -86,7 +86,7 @@ impl fmt::Display for Range {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Notice {
     /// Ranges that are named, in the order in which they were found.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<MissingRange>,
     /// Packets in all other ranges, some of which may have come later.
     pub more_packets: u64,
     /// Restarts of sequence numbers in all other ranges.
@@ -95,10 +95,10 @@ pub struct Notice {
 
 impl Notice {
     /// Inserts a range at `place`, or counts it if there is no room.
-    fn insert(&mut self, place: usize, range: Range) {
+    fn insert(&mut self, place: usize, range: MissingRange) {
         if self.ranges.len() < RANGES_MAX {
             self.ranges.insert(place, range);
-        } else if range.why == Why::Anew {
+        } else if range.why == LossReason::Anew {
             self.more_restarts += 1;
         } else {
             self.more_packets += u64::from(range.last.wrapping_sub(range.first)) + 1;
@@ -122,14 +122,14 @@ impl fmt::Display for Notice {
 
 /// Collects missing packets for the log.
 #[derive(Clone, Debug, Default)]
-pub struct Missing {
+pub struct MissingLog {
     notice: Notice,
     tell_at: Option<Time>,
 }
 
-impl Missing {
+impl MissingLog {
     /// Notes a range; one that continues the last range of its track extends that.
-    pub fn note(&mut self, range: Range, now: Time) {
+    pub fn note(&mut self, range: MissingRange, now: Time) {
         let ranges = &mut self.notice.ranges;
         let last = ranges.iter_mut().rfind(|of| of.track == range.track);
         match last.filter(|last| last.is_continued_by(&range)) {
@@ -141,18 +141,19 @@ impl Missing {
 
     /// Takes a packet that came late out of its range, except where its sender's numbers had begun anew.
     pub fn came(&mut self, track: usize, number: u16) {
-        let is_in = |range: &Range| range.why != Why::Anew && range.contains(track, number);
+        let is_in =
+            |range: &MissingRange| range.why != LossReason::Anew && range.contains(track, number);
         let Some(place) = self.notice.ranges.iter().rposition(is_in) else {
             return;
         };
         let whole = self.notice.ranges.remove(place);
         if number != whole.last {
             let first = number.wrapping_add(1);
-            self.notice.insert(place, Range { first, ..whole });
+            self.notice.insert(place, MissingRange { first, ..whole });
         }
         if number != whole.first {
             let last = number.wrapping_sub(1);
-            self.notice.insert(place, Range { last, ..whole });
+            self.notice.insert(place, MissingRange { last, ..whole });
         }
     }
 
@@ -171,18 +172,18 @@ impl Missing {
 mod tests {
     use super::*;
 
-    fn range(first: u16) -> Range {
-        Range {
+    fn range(first: u16) -> MissingRange {
+        MissingRange {
             track: 1,
             first,
             last: first.wrapping_add(2),
             at: Nanos::from_secs(3),
-            why: Why::NoBuffer,
+            why: LossReason::NoBuffer,
         }
     }
 
     /// The ranges of a line that names all.
-    fn named(missing: &mut Missing, now: Time, ends: bool) -> Vec<Range> {
+    fn named(missing: &mut MissingLog, now: Time, ends: bool) -> Vec<MissingRange> {
         let notice = missing.tell(now, ends).unwrap_or_default();
         assert_eq!((notice.more_packets, notice.more_restarts), (0, 0));
         notice.ranges
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn ranges_are_told_together_a_second_after_the_first() {
-        let mut missing = Missing::default();
+        let mut missing = MissingLog::default();
         let second = Nanos::from_secs(1).get();
         missing.note(range(65_535), Time(5));
         missing.note(range(7), Time(second));
@@ -205,9 +206,9 @@ mod tests {
 
     #[test]
     fn ranges_beyond_the_limit_are_counted() {
-        let mut missing = Missing::default();
-        let anew = |first| Range {
-            why: Why::Anew,
+        let mut missing = MissingLog::default();
+        let anew = |first| MissingRange {
+            why: LossReason::Anew,
             track: 0,
             ..range(first)
         };
@@ -229,15 +230,15 @@ mod tests {
     /// Ranges of another track may lie between.
     #[test]
     fn adjacent_ranges_of_a_track_are_joined() {
-        let mut missing = Missing::default();
-        let other = Range {
+        let mut missing = MissingLog::default();
+        let other = MissingRange {
             track: 0,
             ..range(5)
         };
         for of in [range(65_533), other, range(0)] {
             missing.note(of, Time(0));
         }
-        let both = Range {
+        let both = MissingRange {
             last: 2,
             ..range(65_533)
         };
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_split_range_respect_the_limit() {
-        let mut missing = Missing::default();
+        let mut missing = MissingLog::default();
         for first in (0..RANGES_MAX as u16).map(|first| first * 5) {
             missing.note(range(first), Time(0));
         }
@@ -258,8 +259,8 @@ mod tests {
 
     #[test]
     fn counted_packets_are_told_without_ranges() {
-        let mut missing = Missing::default();
-        let one = |number| Range {
+        let mut missing = MissingLog::default();
+        let one = |number| MissingRange {
             last: number,
             ..range(number)
         };
@@ -271,13 +272,13 @@ mod tests {
 
     #[test]
     fn late_packets_are_taken_out() {
-        let part = |first, last| Range {
+        let part = |first, last| MissingRange {
             first,
             last,
             ..range(0)
         };
         let left = |numbers: &[u16]| {
-            let mut missing = Missing::default();
+            let mut missing = MissingLog::default();
             missing.note(part(65_534, 2), Time(0));
             numbers.iter().for_each(|number| missing.came(1, *number));
             named(&mut missing, Time(0), true)
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(left(&[2]), [part(65_534, 1)]);
         assert_eq!(left(&[0]), [part(65_534, 65_535), part(1, 2)]);
         assert_eq!(left(&[0, 65_534, 2, 65_535, 1]), []);
-        let mut missing = Missing::default();
+        let mut missing = MissingLog::default();
         missing.note(part(0, 9), Time(0));
         // Another track's.
         missing.came(0, 5);

@@ -8,10 +8,10 @@ use sched::units::Bytes;
 use super::block_text::BlockText;
 use super::buffers::OpenBlock;
 use super::rate::RateControl;
-use crate::archive::Writing;
+use crate::archive::ActiveRecording;
 use crate::archive::block::{Composer, Seal};
 use crate::archive::index::{self, Indexer};
-use crate::session::demand::Seen;
+use crate::session::demand::BlockSample;
 
 /// The position of a block in its recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum BlockPosition {
 /// Seals blocks and writes them.
 pub(super) struct BlockOutput<'a> {
     pub(super) writer: BlockWriter<'a>,
-    pub(super) writing: Writing,
+    pub(super) writing: ActiveRecording,
     pub(super) text: BlockText,
     pub(super) indexer: Indexer,
     pub(super) rate: RateControl<'a>,
@@ -49,7 +49,7 @@ impl<'a> BlockOutput<'a> {
             composer: Composer::new(buffer.len(), text.len(), index_bytes),
             text,
             buffer,
-            seen: Seen::default(),
+            seen: BlockSample::default(),
         })
     }
 

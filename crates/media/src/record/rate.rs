@@ -8,7 +8,7 @@ use engine::stream::{BufferUse, Stream};
 use sched::units::{BytesPerSecond, Time};
 
 use super::counts::Tally;
-use crate::session::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
+use crate::session::demand::{BlockSample, LOOK_EVERY, Pressure, RecorderDemand};
 use crate::session::negotiation::Negotiation;
 use crate::session::registry::Session;
 
@@ -56,7 +56,7 @@ impl<'a> RateControl<'a> {
     }
 
     /// A block is full.
-    pub(super) fn note_block(&mut self, seen: Seen) {
+    pub(super) fn note_block(&mut self, seen: BlockSample) {
         self.demand.block(seen);
     }
 

@@ -3,7 +3,7 @@
 use sched::units::{Nanos, Time};
 
 use super::datagrams::SocketDrops;
-use super::missing::Why;
+use super::missing::LossReason;
 use crate::rtp::packet::{Frames, Header, Mark, Order, Sequence};
 use crate::rtp::parameters::frames_of;
 use crate::rtp::reception::Reception;
@@ -122,7 +122,7 @@ pub(super) struct Track {
     /// Packets among them that no rate would have recorded.
     pub(super) pending_unfit: u32,
     /// Number of the last packet if it is a stray that was not recorded, and the reason.
-    pub(super) dropped_stray: Option<(u16, Why)>,
+    pub(super) dropped_stray: Option<(u16, LossReason)>,
     /// Packets that its socket has dropped; `None` if nothing has arrived by UDP.
     pub(super) socket: Option<SocketDrops>,
     pub(super) wait: BufferWait,

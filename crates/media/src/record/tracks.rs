@@ -4,10 +4,10 @@ use engine::clock;
 use sched::units::Time;
 
 use super::counts::PacketCounts;
-use super::missing::Why;
+use super::missing::LossReason;
 use super::track::{STRAGGLERS_WITHIN, Track};
 use crate::archive::block::{Entry, Kind};
-use crate::rtp::packet::{self, Clocks, HEADER_BYTES, Head, Header, Order};
+use crate::rtp::packet::{self, Clocks, HEADER_BYTES, Header, Order, PacketHead};
 use crate::rtp::reception::ReceiverReport;
 use crate::sdp::Description;
 
@@ -83,7 +83,7 @@ impl TrackSet {
 
     /// True if a packet of a track may begin with these bytes: the version, and the SSRC as far as it is known or
     /// the type of RTCP (RFC 3550, sections 5.1 and 6.4).
-    pub(super) fn may_begin(&self, track: usize, kind: Kind, head: &Head) -> bool {
+    pub(super) fn may_begin(&self, track: usize, kind: Kind, head: &PacketHead) -> bool {
         let [first, second, .., a, b, c, d] = *head;
         let ssrc = self.tracks.get(track).and_then(Track::ssrc);
         let is_possible = match kind {
@@ -132,7 +132,7 @@ impl TrackSet {
         });
         let Some((parsed, payload)) = parsed else {
             counts.tally.strangers += 1;
-            self.drop_packet(counts, arrival, Why::Malformed);
+            self.drop_packet(counts, arrival, LossReason::Malformed);
             return None;
         };
         let now = clock::now();
@@ -188,7 +188,7 @@ impl TrackSet {
         &mut self,
         counts: &mut PacketCounts,
         arrival: Arrival<'_>,
-        why: Why,
+        why: LossReason,
     ) {
         let Arrival {
             track,
@@ -218,12 +218,12 @@ impl TrackSet {
         counts: &mut PacketCounts,
         (track, number): (usize, u16),
         arrival_ns: u64,
-        why: Why,
+        why: LossReason,
     ) {
         let of = &mut self.tracks[track];
         of.pending_lost = of.pending_lost.saturating_add(1);
         match why {
-            Why::NoBuffer => counts.tally.lost_without_buffer += 1,
+            LossReason::NoBuffer => counts.tally.lost_without_buffer += 1,
             _ => of.pending_unfit = of.pending_unfit.saturating_add(1),
         }
         counts.note_lost(1, (track, number, number), arrival_ns, why);
@@ -260,7 +260,7 @@ impl TrackSet {
                 // The receiver reports begin anew as well.
                 of.reception.restart();
                 let range = (track, expected, first.wrapping_sub(1));
-                counts.note_range(range, arrival_ns, Why::Anew);
+                counts.note_range(range, arrival_ns, LossReason::Anew);
                 if let Some((number, why)) = dropped_stray {
                     self.note_dropped(counts, (track, number), arrival_ns, why);
                 }
@@ -278,16 +278,16 @@ impl TrackSet {
         counts: &mut PacketCounts,
         track: usize,
         dropped: u32,
-    ) -> Why {
+    ) -> LossReason {
         let of = &self.tracks[track];
         match (of.is_starved(), of.socket.is_some()) {
-            _ if dropped == 0 => Why::Never,
+            _ if dropped == 0 => LossReason::Never,
             (true, _) => {
                 counts.tally.lost_without_buffer += u64::from(dropped);
-                Why::NoBuffer
+                LossReason::NoBuffer
             }
-            (false, true) => Why::SocketFull,
-            (false, false) => Why::Never,
+            (false, true) => LossReason::SocketFull,
+            (false, false) => LossReason::Never,
         }
     }
 

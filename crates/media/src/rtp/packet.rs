@@ -16,7 +16,7 @@ pub const HEADER_BYTES: usize = 12;
 
 /// The first bytes of a packet, up to the SSRC of the sender: of RTP (RFC 3550, section 5.1) or of RTCP
 /// (section 6.4).
-pub type Head = [u8; 12];
+pub type PacketHead = [u8; 12];
 
 /// The fixed header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +82,7 @@ impl Header {
 
 /// The parts of an RTCP compound packet that matter here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Said {
+pub struct RtcpContents {
     /// SSRC and clocks of the first packet, if that is a sender report.
     pub report: Option<(u32, Report)>,
     /// SSRCs of senders that leave (BYE).
@@ -91,8 +91,8 @@ pub struct Said {
 
 /// Parses an RTCP compound packet; anything else gives the default.
 #[must_use]
-pub fn said(compound: &[u8]) -> Said {
-    let mut said = Said::default();
+pub fn said(compound: &[u8]) -> RtcpContents {
+    let mut said = RtcpContents::default();
     let packets = rtcp_types::Compound::parse(compound).into_iter().flatten();
     for (number, packet) in packets.map_while(Result::ok).enumerate() {
         match packet {

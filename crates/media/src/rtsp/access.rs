@@ -20,17 +20,17 @@ pub(crate) use users::parse as parse_users;
 pub use users::{REALM, UsersError};
 use users::{Secret, Users};
 use visitor::Nonces;
-pub use visitor::{Turned, Visitor};
+pub use visitor::{Visitor, VisitorRefusal};
 
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 
 /// Refused logins, which any client can cause.
-static REFUSED: Sparing = Sparing::few();
+static REFUSED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// A right of a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Right {
+pub enum AccessRight {
     /// To play recordings.
     Play,
     /// To record.
@@ -43,13 +43,13 @@ pub struct Permit {
     /// The user's name.
     pub user: String,
     /// The rights.
-    pub may: Vec<Right>,
+    pub may: Vec<AccessRight>,
     /// The volumes that they are for; all volumes when absent.
     pub volumes: Option<Vec<String>>,
 }
 
 impl Permit {
-    fn allows(&self, user: &str, right: Right, volume: &str) -> bool {
+    fn allows(&self, user: &str, right: AccessRight, volume: &str) -> bool {
         let volumes = self.volumes.as_ref();
         let is_there = volumes.is_none_or(|of| of.iter().any(|name| name == volume));
         self.user == user && self.may.contains(&right) && is_there
@@ -103,7 +103,7 @@ impl Access {
     }
 
     /// True if a user has a right in a volume.
-    pub(crate) fn allows(&self, user: &str, right: Right, volume: &str) -> bool {
+    pub(crate) fn allows(&self, user: &str, right: AccessRight, volume: &str) -> bool {
         self.permits.is_empty()
             || self
                 .permits
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn permits_add_up_and_without_any_every_right_is_granted() {
-        let permit = |user: &str, may: &[Right], volumes: Option<&[&str]>| Permit {
+        let permit = |user: &str, may: &[AccessRight], volumes: Option<&[&str]>| Permit {
             user: user.to_owned(),
             may: may.to_vec(),
             volumes: volumes.map(|of| of.iter().map(|name| (*name).to_owned()).collect()),
@@ -171,18 +171,18 @@ mod tests {
             })
             .unwrap()
         };
-        assert!(access(Vec::new()).allows("anybody", Right::Record, "v"));
+        assert!(access(Vec::new()).allows("anybody", AccessRight::Record, "v"));
         let access = access(vec![
-            permit("a", &[Right::Play], None),
-            permit("a", &[Right::Record], Some(&["v", "w"])),
-            permit("b", &[Right::Play, Right::Record], Some(&[])),
+            permit("a", &[AccessRight::Play], None),
+            permit("a", &[AccessRight::Record], Some(&["v", "w"])),
+            permit("b", &[AccessRight::Play, AccessRight::Record], Some(&[])),
         ]);
         for (user, right, volume, is_allowed) in [
-            ("a", Right::Play, "x", true),
-            ("a", Right::Record, "w", true),
-            ("a", Right::Record, "x", false),
-            ("b", Right::Play, "v", false),
-            ("c", Right::Play, "v", false),
+            ("a", AccessRight::Play, "x", true),
+            ("a", AccessRight::Record, "w", true),
+            ("a", AccessRight::Record, "x", false),
+            ("b", AccessRight::Play, "v", false),
+            ("c", AccessRight::Play, "v", false),
         ] {
             assert_eq!(
                 access.allows(user, right, volume),

@@ -39,7 +39,7 @@ use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
 use crate::archive::start::Place;
-use crate::archive::{Archive, Recording, Writing};
+use crate::archive::{ActiveRecording, Archive, Recording};
 use crate::play::PlayError;
 use crate::record::RecordError;
 use crate::rtsp::access::Guard;
@@ -155,7 +155,7 @@ impl Drop for ReservedStream {
 /// The reservation of a recording.
 struct RecordingReservation {
     stream: ReservedStream,
-    writing: Writing,
+    writing: ActiveRecording,
     member: Arc<Session>,
 }
 

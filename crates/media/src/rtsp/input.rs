@@ -6,7 +6,7 @@
 
 mod repair;
 
-use crate::rtp::packet::Head;
+use crate::rtp::packet::PacketHead;
 use std::num::NonZeroUsize;
 
 use rtsp_types::{Message, ParseError, Request, Response};
@@ -91,7 +91,7 @@ impl Input {
     /// Skips bytes up to the beginning of a response, or of a packet whose channel and first bytes `is_packet`
     /// accepts. Returns the number of skipped bytes, and true if such a beginning was found. Bytes that may become
     /// one are kept.
-    pub fn pass_stray(&mut self, is_packet: impl Fn(u8, &Head) -> bool) -> (usize, bool) {
+    pub fn pass_stray(&mut self, is_packet: impl Fn(u8, &PacketHead) -> bool) -> (usize, bool) {
         let begins = |of: &[u8]| match of.split_first_chunk() {
             Some((&[b'$', channel, high, low], rest)) => {
                 let is_long = u16::from_be_bytes([high, low]) >= PACKET_BYTES_MIN;
@@ -103,7 +103,7 @@ impl Input {
             _ => of.starts_with(STATUS_LINE),
         };
         let may_begin = |of: &[u8]| match of[0] {
-            b'$' => of.len() < 4 + size_of::<Head>(),
+            b'$' => of.len() < 4 + size_of::<PacketHead>(),
             _ => STATUS_LINE.starts_with(of),
         };
         let stray = self.unused();

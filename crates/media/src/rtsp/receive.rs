@@ -9,9 +9,9 @@ use rtsp_types::{Request, Response};
 use sched::units::{Nanos, Time};
 
 use crate::archive::block::Kind;
-use crate::record::{Left, RecordError, RtpRecorder};
+use crate::record::{EndedSocket, RecordError, RtpRecorder};
 use crate::rtp::packet::HEADER_BYTES;
-use crate::rtp::packet::Head;
+use crate::rtp::packet::PacketHead;
 use crate::rtsp::input::{Input, InputError, Next};
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
@@ -37,7 +37,7 @@ const REST_WITHIN: Nanos = Nanos::from_secs(10);
 const REST_WITHIN_STOPPED: Nanos = Nanos::from_secs(1);
 
 /// A packet that has arrived in part.
-pub(crate) struct Partial {
+pub(crate) struct PartialPacket {
     /// Its track; `None`: it is skipped.
     of: Option<(usize, Kind)>,
     /// It is longer than a block has room for.
@@ -48,7 +48,7 @@ pub(crate) struct Partial {
     got: usize,
 }
 
-impl Partial {
+impl PartialPacket {
     /// The length of its RTP header.
     fn head(&self) -> usize {
         match self.of {
@@ -60,7 +60,7 @@ impl Partial {
 
 /// Bytes between packets that belong to no packet or message.
 #[derive(Default)]
-pub(crate) struct Stray {
+pub(crate) struct StrayBytes {
     /// Recorded packets before them.
     packets: u64,
     /// Bytes that have been skipped since.
@@ -69,7 +69,7 @@ pub(crate) struct Stray {
     is_searching: bool,
 }
 
-impl Stray {
+impl StrayBytes {
     fn pass(&mut self, bytes: usize) -> Result<(), InputError> {
         self.bytes += bytes;
         match self.bytes > STRAY_BYTES_MAX {
@@ -81,7 +81,7 @@ impl Stray {
 
 /// Events that a recording wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wakes {
+pub(crate) enum WakeEvent {
     Socket,
     /// The recording is to end.
     Stop,
@@ -92,7 +92,7 @@ pub(crate) enum Wakes {
     Track(usize, Kind),
 }
 
-impl Wakes {
+impl WakeEvent {
     /// True if packets may have arrived.
     pub(crate) fn is_of_packets(&self) -> bool {
         matches!(self, Self::Socket | Self::Track(..))
@@ -100,7 +100,7 @@ impl Wakes {
 }
 
 /// The outcome of receiving from a connection.
-pub(crate) enum Came {
+pub(crate) enum Received {
     /// A request of the peer.
     Request(Box<Request<Vec<u8>>>),
     /// A response of the peer.
@@ -194,7 +194,7 @@ impl Receiver<'_> {
             };
             Some((track, rtp))
         });
-        let left = Left::now(&sockets.collect::<Vec<_>>());
+        let left = EndedSocket::now(&sockets.collect::<Vec<_>>());
         let is_all = self.rest_in_time(recorder, transports, stops)?;
         left.iter().for_each(|of| recorder.leave(of, is_all));
         Ok(())
@@ -217,14 +217,14 @@ impl Receiver<'_> {
             };
             let mut wait = Wait::new();
             for stop in stops {
-                wait.readable(*stop, Wakes::Stop);
+                wait.readable(*stop, WakeEvent::Stop);
             }
-            wait.readable(recorder.writer().event(), Wakes::Disks);
-            wait.readable(recorder.writer().memory_event(), Wakes::Disks);
+            wait.readable(recorder.writer().event(), WakeEvent::Disks);
+            wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
             let next = recorder.writer().next_at().into_iter().chain([until]).min();
             let ready = wait.sleep(may_sleep && recorder.writer().arm(), next)?;
             let now = clock::now();
-            if ready.contains(&Wakes::Stop) {
+            if ready.contains(&WakeEvent::Stop) {
                 until = match may_sleep {
                     true => now,
                     false => until.min(now.saturating_add(REST_WITHIN_STOPPED)),
@@ -233,7 +233,7 @@ impl Receiver<'_> {
             if now >= until {
                 return Ok(false);
             }
-            if ready.contains(&Wakes::Disks) {
+            if ready.contains(&WakeEvent::Disks) {
                 recorder.writer().drain();
             }
         }
@@ -267,20 +267,20 @@ impl Receiver<'_> {
         &mut self,
         recorder: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
-        partial: &mut Option<Partial>,
+        partial: &mut Option<PartialPacket>,
         items: &mut usize,
-    ) -> Result<Came, ReceiveError> {
+    ) -> Result<Received, ReceiveError> {
         loop {
             let Some(packet) = partial else {
                 if *items == 0 {
-                    return Ok(Came::More);
+                    return Ok(Received::More);
                 }
                 *items -= 1;
                 match self.input.next_item()? {
-                    Next::Request(request) => return Ok(Came::Request(request)),
-                    Next::Response(response) => return Ok(Came::Response(response)),
+                    Next::Request(request) => return Ok(Received::Request(request)),
+                    Next::Response(response) => return Ok(Received::Response(response)),
                     Next::Packet { channel, len } => {
-                        *partial = Some(Partial {
+                        *partial = Some(PartialPacket {
                             of: track_of(transports, channel, len),
                             is_too_long: len > recorder.body_bytes_max(),
                             len,
@@ -292,8 +292,8 @@ impl Receiver<'_> {
                         let is_packet = matches!(self.input.unused().first(), None | Some(b'$'));
                         let most = if is_packet { AHEAD_BYTES } else { 4_096 };
                         match self.receive(most)? {
-                            None => return Ok(Came::Nothing),
-                            Some(0) => return Ok(Came::End),
+                            None => return Ok(Received::Nothing),
+                            Some(0) => return Ok(Received::End),
                             Some(_) => {}
                         }
                     }
@@ -335,9 +335,9 @@ impl Receiver<'_> {
         &mut self,
         recorder: &RtpRecorder<'_>,
         transports: &[Option<Transport>],
-        stray: &mut Stray,
-    ) -> Result<Option<Came>, ReceiveError> {
-        let is_packet = |channel, head: &Head| {
+        stray: &mut StrayBytes,
+    ) -> Result<Option<Received>, ReceiveError> {
+        let is_packet = |channel, head: &PacketHead| {
             let of = track_of(transports, channel, HEADER_BYTES);
             of.is_some_and(|(track, kind)| recorder.may_be_of(track, kind, head))
         };
@@ -349,8 +349,8 @@ impl Receiver<'_> {
                 break;
             }
             match self.receive(4_096)? {
-                None => return Ok(Some(Came::Nothing)),
-                Some(0) => return Ok(Some(Came::End)),
+                None => return Ok(Some(Received::Nothing)),
+                Some(0) => return Ok(Some(Received::End)),
                 Some(_) => {}
             }
         }
@@ -361,7 +361,7 @@ impl Receiver<'_> {
     pub(crate) fn pass_stray(
         &mut self,
         recorder: &RtpRecorder<'_>,
-        stray: &mut Stray,
+        stray: &mut StrayBytes,
     ) -> Result<(), InputError> {
         let packets = recorder.tally().packets;
         if packets != stray.packets {
@@ -371,14 +371,17 @@ impl Receiver<'_> {
         stray.pass(self.input.take(&mut [0]))
     }
 
-    fn receive_head(&mut self, packet: &mut Partial) -> Result<Option<Came>, ReceiveError> {
+    fn receive_head(
+        &mut self,
+        packet: &mut PartialPacket,
+    ) -> Result<Option<Received>, ReceiveError> {
         let wanted = HEADER_BYTES - packet.got;
         let taken = self.input.take(&mut packet.header[packet.got..]);
         packet.got += taken;
         if taken < wanted {
             match self.receive(wanted - taken)? {
-                None => return Ok(Some(Came::Nothing)),
-                Some(0) => return Ok(Some(Came::End)),
+                None => return Ok(Some(Received::Nothing)),
+                Some(0) => return Ok(Some(Received::End)),
                 Some(_) => {}
             }
         }
@@ -389,8 +392,8 @@ impl Receiver<'_> {
     fn receive_body(
         &mut self,
         recorder: &mut RtpRecorder<'_>,
-        packet: &mut Partial,
-    ) -> Result<Option<Came>, ReceiveError> {
+        packet: &mut PartialPacket,
+    ) -> Result<Option<Received>, ReceiveError> {
         let body = packet.len - packet.head();
         let filled = packet.got - packet.head();
         if packet.of.is_none() || packet.is_too_long {
@@ -398,7 +401,7 @@ impl Receiver<'_> {
         }
         // The block of a body is not sealed while the body is received.
         if filled == 0 && !recorder.make_room(body) {
-            return Ok(Some(Came::NoRoom));
+            return Ok(Some(Received::NoRoom));
         }
         let (input, link) = (&mut *self.input, &mut *self.link);
         let mut ahead = [0; AHEAD_BYTES];
@@ -416,7 +419,7 @@ impl Receiver<'_> {
             ];
             match link.readv(&mut parts).map_err(RecordError::Socket)? {
                 Some(0) => {
-                    came = Some(Came::End);
+                    came = Some(Received::End);
                     Ok(taken)
                 }
                 Some(count) => {
@@ -424,7 +427,7 @@ impl Receiver<'_> {
                     Ok(taken + count.min(left))
                 }
                 None => {
-                    came = Some(Came::Nothing);
+                    came = Some(Received::Nothing);
                     Ok(taken)
                 }
             }
@@ -435,7 +438,7 @@ impl Receiver<'_> {
         Ok(came)
     }
 
-    fn pass_over(&mut self, packet: &mut Partial) -> Result<Option<Came>, ReceiveError> {
+    fn pass_over(&mut self, packet: &mut PartialPacket) -> Result<Option<Received>, ReceiveError> {
         let mut scratch = [0; 4_096];
         let most = (packet.len - packet.got).min(scratch.len());
         let taken = self.input.take(&mut scratch[..most]);
@@ -444,8 +447,8 @@ impl Receiver<'_> {
             return Ok(None);
         }
         Ok(match self.receive(most)? {
-            None => Some(Came::Nothing),
-            Some(0) => Some(Came::End),
+            None => Some(Received::Nothing),
+            Some(0) => Some(Received::End),
             Some(_) => None,
         })
     }

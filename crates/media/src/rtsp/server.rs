@@ -19,13 +19,13 @@ use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::tls::{self, TlsConfig, TlsError};
 use peers::connection_limits::{ConnectionLimits, Denials, Held};
-use peers::log_throttle::{LogThrottle, Sparing};
+use peers::log_throttle::{LogThrottle, SharedLogThrottle};
 
 /// The pause after `accept` has failed, usually for want of a descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that end with an error, which any client can cause.
-static ENDED: Sparing = Sparing::few();
+static ENDED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// The configuration of the RTSP server.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -104,7 +104,7 @@ pub(crate) fn accept(server: &Arc<ServerConfig>) -> io::Result<rustls::Connectio
 
 /// The certificates that are trusted for a camera.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Trusted {
+pub struct TrustedCertificates {
     pem: String,
     certificates: Vec<CertificateDer<'static>>,
 }
@@ -123,7 +123,7 @@ pub enum TrustError {
     Unusable,
 }
 
-impl Trusted {
+impl TrustedCertificates {
     /// Parses certificates in PEM.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Trusted {
     }
 }
 
-impl std::fmt::Debug for Trusted {
+impl std::fmt::Debug for TrustedCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = self.certificates.len();
         f.debug_struct("Trusted")
@@ -217,7 +217,10 @@ impl ServerCertVerifier for Verifier {
 ///
 /// # Errors
 /// When the host has no certificate authorities, or a certificate cannot have this host name.
-pub(crate) fn connect(host: &str, trusted: Option<&Trusted>) -> io::Result<rustls::Connection> {
+pub(crate) fn connect(
+    host: &str,
+    trusted: Option<&TrustedCertificates>,
+) -> io::Result<rustls::Connection> {
     let (trusted, roots) = match trusted {
         Some(of) => (of.certificates.clone(), roots(&of.certificates)),
         None => (

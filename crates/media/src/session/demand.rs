@@ -35,7 +35,7 @@ const PAUSE_MAX: Nanos = Nanos::from_secs(64);
 
 /// The times and counts of a block of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct BlockSample {
     /// Arrival of its first packet, since the recording began.
     pub arrival_ns: u64,
     /// Media time of its first packet.
@@ -62,11 +62,11 @@ pub struct Pressure {
 /// Measures the rate of successive blocks of a recording.
 #[derive(Clone, Debug, Default)]
 struct Measure {
-    blocks: VecDeque<Seen>,
+    blocks: VecDeque<BlockSample>,
 }
 
 impl Measure {
-    fn block(&mut self, seen: Seen) {
+    fn block(&mut self, seen: BlockSample) {
         // After a jump back in the recording the measurement begins anew.
         if self
             .blocks
@@ -76,7 +76,7 @@ impl Measure {
             self.blocks.clear();
         }
         self.blocks.push_back(seen);
-        let is_old = |of: &Seen| of.arrival_ns.saturating_add(WINDOW_NS) < seen.arrival_ns;
+        let is_old = |of: &BlockSample| of.arrival_ns.saturating_add(WINDOW_NS) < seen.arrival_ns;
         while self.blocks.len() > BLOCKS_MAX
             || self.blocks.len() > 3 && self.blocks.front().is_some_and(is_old)
         {
@@ -248,7 +248,7 @@ impl RecorderDemand {
     }
 
     /// A block is full.
-    pub fn block(&mut self, seen: Seen) {
+    pub fn block(&mut self, seen: BlockSample) {
         self.measure.block(seen);
         self.count += 1;
     }
@@ -362,7 +362,7 @@ impl PlayerDemand {
     }
 
     /// A block has been read.
-    pub fn block(&mut self, seen: Seen) {
+    pub fn block(&mut self, seen: BlockSample) {
         self.measure.block(seen);
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::stream::{Change, Refusal, Wish};
+use engine::stream::{Change, Refusal, StreamChange};
 use sched::units::BytesPerSecond;
 
-use crate::session::registry::{Does, Session};
+use crate::session::registry::{Session, SessionUse};
 
 /// The outcome of a request; of a refusal the rate that would fit, if there is one.
 pub(crate) type Outcome = Result<(), Option<BytesPerSecond>>;
@@ -31,9 +31,9 @@ impl Negotiation {
 
     /// Requests a rate. The event of the stream's client wakes when there is an [outcome](Self::outcome).
     pub(crate) fn ask(&mut self, rate: BytesPerSecond) -> Outcome {
-        let wish = Wish {
+        let wish = StreamChange {
             rate: Some(rate),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         match self.member.begin(wish) {
             Ok(change) => {
@@ -61,8 +61,8 @@ impl Negotiation {
         let about = self.member.about();
         let (volume, recording, who) = (&about.volume, about.recording, &about.who);
         let what = match about.does {
-            Does::Plays => "player",
-            Does::Records | Does::Pulls => "recording",
+            SessionUse::Plays => "player",
+            SessionUse::Records | SessionUse::Pulls => "recording",
         };
         self.member.count(|counts| match &changed {
             Ok(()) => {

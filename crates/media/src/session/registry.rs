@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::event::EventFd;
 use engine::status::StreamStatus;
-use engine::stream::{BufferUse, Change, Changer, Granted, Refusal, Stream, Wish};
+use engine::stream::{BufferUse, Change, ChangeResult, Changer, Refusal, Stream, StreamChange};
 use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,7 +26,7 @@ const AHEAD_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = SessionDoes)]
-pub enum Does {
+pub enum SessionUse {
     /// It records what is published.
     Records,
     /// It records from a camera that is pulled from.
@@ -37,11 +37,11 @@ pub enum Does {
 
 /// The peer of a session, and what it records or plays.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct About {
+pub struct SessionSubject {
     /// The peer: an address, or the name of a source.
     pub who: String,
     /// The use of its reservation.
-    pub does: Does,
+    pub does: SessionUse,
     /// The volume.
     pub volume: String,
     /// The recording in it.
@@ -88,7 +88,7 @@ impl Counts {
 /// A session that has a reservation.
 pub struct Session {
     number: u64,
-    about: About,
+    about: SessionSubject,
     changer: Changer,
     /// The rate that was asked for at first, or last from outside, in bytes per second.
     promised: AtomicU64,
@@ -130,7 +130,7 @@ impl Session {
 
     /// Its peer, and what it records or plays.
     #[must_use]
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &SessionSubject {
         &self.about
     }
 
@@ -187,19 +187,19 @@ impl Session {
     ///
     /// # Errors
     /// As [`Changer::change`].
-    pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
+    pub fn change(&self, wish: StreamChange) -> Result<(), Refusal> {
         let granted = self.changer.change(in_time(wish))?;
         self.granted(wish, granted);
         Ok(())
     }
 
     /// Begins a change of its reservation; [`granted`](Self::granted) has to be called when it is done.
-    pub(crate) fn begin(&self, wish: Wish) -> io::Result<Change> {
+    pub(crate) fn begin(&self, wish: StreamChange) -> io::Result<Change> {
         self.changer.clone().begin(in_time(wish))
     }
 
     /// A change of its reservation is done.
-    pub(crate) fn granted(&self, wish: Wish, Granted { late }: Granted) {
+    pub(crate) fn granted(&self, wish: StreamChange, ChangeResult { late }: ChangeResult) {
         if !late.is_zero() {
             let session = self.number;
             let block_bytes = self.changer.block().get();
@@ -219,8 +219,8 @@ impl Session {
 }
 
 /// A wish whose change waits until enough has been read ahead: packets are sent in time meanwhile.
-fn in_time(wish: Wish) -> Wish {
-    Wish {
+fn in_time(wish: StreamChange) -> StreamChange {
+    StreamChange {
         within: Some(AHEAD_WITHIN),
         ..wish
     }
@@ -244,7 +244,7 @@ impl SessionRegistry {
     ///
     /// # Errors
     /// When the host has no descriptor left.
-    pub fn join(&self, about: About, stream: &Stream) -> io::Result<Arc<Session>> {
+    pub fn join(&self, about: SessionSubject, stream: &Stream) -> io::Result<Arc<Session>> {
         let member = Arc::new(Session {
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             about,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Durability;
-use engine::pool::{CreateOptions, Floor, OpenOptions, Patience, Pool, PoolDisk, PoolError};
+use engine::pool::{CreateOptions, Floor, OpenOptions, StallLimits, Pool, PoolDisk, PoolError};
 use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 use sched::units::{Bytes, Nanos, SectorCount};
@@ -105,7 +105,7 @@ impl Rig {
         give_up_after: Nanos,
     ) -> (Self, Arc<Pool>) {
         let mut rig = Self::new(count, 32 * MIB, durability);
-        rig.options.patience = Patience {
+        rig.options.patience = StallLimits {
             stalled_after,
             give_up_after,
         };

@@ -17,7 +17,7 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 use rustix::fs::{FallocateFlags, OFlags};
 use sched::units::{Nanos, Time};
 
@@ -44,7 +44,7 @@ const STAT_BLOCK_BYTES: u64 = 512;
 const DOTS: [&str; 2] = [".", ".."];
 
 /// Limits the log lines about files that cannot be opened.
-static REFUSED: Sparing = Sparing::few();
+static REFUSED: SharedLogThrottle = SharedLogThrottle::few();
 
 pub(super) struct VolumesAsFiles {
     shared: Arc<Shared>,

@@ -3,16 +3,16 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 
 /// Connections that ended without an export, such as port scans and health checks.
-static WITHOUT_EXPORT: Sparing = Sparing::one();
+static WITHOUT_EXPORT: SharedLogThrottle = SharedLogThrottle::one();
 
 /// Connections that ended with an export.
-static WITH_EXPORT: Sparing = Sparing::few();
+static WITH_EXPORT: SharedLogThrottle = SharedLogThrottle::few();
 
 /// Failures of the host, counted separately so that clients cannot suppress them.
-static HOST: Sparing = Sparing::one();
+static HOST: SharedLogThrottle = SharedLogThrottle::one();
 
 /// The stage that a connection had reached at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

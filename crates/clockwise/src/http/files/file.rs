@@ -41,7 +41,7 @@ struct FilePlan {
 }
 
 impl FilePlan {
-    /// Plans the file of a time range. Stops with [`ExportError::Unwanted`] when `goes_on` returns false.
+    /// Plans the file of a time range. Stops with [`ExportError::Disconnected`] when `goes_on` returns false.
     fn new(
         source: &mut Source,
         times: &Range<u64>,
@@ -61,7 +61,7 @@ impl FilePlan {
                 }
             })?;
             if flow.is_break() {
-                return Err(ExportError::Unwanted);
+                return Err(ExportError::Disconnected);
             }
             if end > begin {
                 parts.push((segment, end));

@@ -12,7 +12,7 @@ use axum::response::Response;
 use engine::panics;
 use hyper::body::{Bytes, Frame};
 use media::files::{Emit, ExportError, Source};
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -21,10 +21,10 @@ use super::{MISSING_BLOCKS_NAME, PIECES_AHEAD, STALL_TIMEOUT, SharedApp, pieces,
 use crate::wire::MISSING_BLOCKS;
 
 /// Throttles lines about exports of damaged recordings, which clients may request as often as they like.
-static DAMAGED: Sparing = Sparing::few();
+static DAMAGED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// Throttles lines about exports that end early.
-static ENDED_EARLY: Sparing = Sparing::few();
+static ENDED_EARLY: SharedLogThrottle = SharedLogThrottle::few();
 
 /// A part of a file, in order.
 pub(super) enum Piece {
@@ -65,12 +65,12 @@ impl GeneratedBody {
                 is_begun: false,
             };
             let mut emit = |bytes| match slots.is_closed() {
-                true => sender.fail(ExportError::Unwanted),
+                true => sender.fail(ExportError::Disconnected),
                 false => sender.send(bytes),
             };
             // The panic hook has written a panic to the log.
             let result = panics::survive(|| make(&mut source, &mut emit))
-                .unwrap_or(Err(ExportError::Unwanted));
+                .unwrap_or(Err(ExportError::Disconnected));
             let result = sender.failure.take().map_or(result, Err);
             let (of, missing) = (source.recording(), source.missing_blocks());
             let volume = source.volume();
@@ -113,7 +113,7 @@ impl GeneratedBody {
             Some(Ok(Piece::Bytes(bytes))) => self.first = Some(bytes),
             Some(Ok(Piece::End(_))) => return Err(ExportError::Empty),
             Some(Err(error)) => return Err(error),
-            None => return Err(ExportError::Unwanted),
+            None => return Err(ExportError::Disconnected),
         }
         self.has_trailer = true;
         let mut response = plain(kind, Body::new(self));
@@ -148,7 +148,7 @@ impl hyper::body::Body for GeneratedBody {
                 })
             }
             Some(Err(error)) => Some(Err(error)),
-            None => Some(Err(ExportError::Unwanted)),
+            None => Some(Err(ExportError::Disconnected)),
         })
     }
 }
@@ -180,14 +180,17 @@ impl PieceSender {
             Ok(()) => ControlFlow::Continue(()),
             Err(SendError::Closed) => ControlFlow::Break(()),
             Err(SendError::Stalled) => self.fail(ExportError::Stalled(self.within)),
-            Err(SendError::ServerEnds) => self.fail(ExportError::Unwanted),
+            Err(SendError::ServerEnds) => self.fail(ExportError::Disconnected),
         }
     }
 
     /// Sends the end, unless the client stalls or the server ends. Without an end the client knows that the
     /// file is incomplete.
     fn finish(mut self, end: Result<Piece, ExportError>) -> Result<(), ExportError> {
-        if !matches!(end, Err(ExportError::Stalled(_) | ExportError::Unwanted)) {
+        if !matches!(
+            end,
+            Err(ExportError::Stalled(_) | ExportError::Disconnected)
+        ) {
             let _ = self.send_piece(end);
         }
         self.failure.map_or(Ok(()), Err)
@@ -288,7 +291,7 @@ mod tests {
         let (flow, failure) = runtime.block_on(sent).unwrap();
         assert!(flow.is_break());
         assert!(
-            matches!(failure, Some(ExportError::Unwanted)),
+            matches!(failure, Some(ExportError::Disconnected)),
             "{failure:?}"
         );
         assert!(slots.permit().is_none());

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use media::files::cuts::Place;
-use media::files::{ExportError, Listed, mp4};
+use media::files::{ExportError, SegmentList, mp4};
 use tokio::runtime::Handle;
 
 use super::in_memory::MemoryBody;
@@ -47,7 +47,7 @@ fn places(name: &str) -> Option<Range<Place>> {
 }
 
 /// The text of the media playlist (RFC 8216, section 4.3).
-fn media_playlist(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
+fn media_playlist(listed: &SegmentList, begun_unix_ns: u64, is_recorded: bool) -> String {
     let mut text = String::from("#EXTM3U\n#EXT-X-VERSION:7\n");
     if listed.parts.iter().all(|part| part.is_independent) {
         text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
@@ -86,7 +86,7 @@ fn media_playlist(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Str
 }
 
 /// The present segments of a recording.
-fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<Listed, ExportError> {
+fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<SegmentList, ExportError> {
     let described = &recording.described;
     let (ends_ns, is_over) = (described.ends_ns, !described.is_recorded);
     app.media
@@ -98,7 +98,7 @@ fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<Listed, Export
 async fn with_segments(
     state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
-    make: impl FnOnce(&SharedApp, &mut OpenRecording, &Listed) -> Result<Response, Problem>
+    make: impl FnOnce(&SharedApp, &mut OpenRecording, &SegmentList) -> Result<Response, Problem>
     + Send
     + 'static,
 ) -> Result<Response, Problem> {
@@ -229,7 +229,7 @@ mod tests {
             is_behind_gap,
             is_independent: true,
         };
-        let listed = Listed {
+        let listed = SegmentList {
             first: cut(3, 0, 8_000),
             parts: vec![
                 part(cut(3, 0, 8_000), cut(5, 17, 12_000), false),

@@ -62,7 +62,7 @@ impl Body for MemoryBody {
                 self.left -= piece.len() as u64;
                 Some(Ok(Frame::data(piece)))
             }
-            None if self.left > 0 => Some(Err(ExportError::Unwanted)),
+            None if self.left > 0 => Some(Err(ExportError::Disconnected)),
             None => None,
         })
     }
@@ -133,7 +133,10 @@ mod tests {
                 }
             };
             assert!(all < 9 * PIECE_BYTES);
-            assert!(matches!(end, Some(Err(ExportError::Unwanted))), "{end:?}");
+            assert!(
+                matches!(end, Some(Err(ExportError::Disconnected))),
+                "{end:?}"
+            );
         });
     }
 

@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use engine::clock;
-use media::rtsp::access::{Access, Turned, Visitor};
+use media::rtsp::access::{Access, Visitor, VisitorRefusal};
 
 use crate::wire::Problem;
 
@@ -69,9 +69,9 @@ async fn ask(
     }
 }
 
-async fn answer(turned: Turned) -> Response {
+async fn answer(turned: VisitorRefusal) -> Response {
     let (problem, name, value) = match turned {
-        Turned::Unknown {
+        VisitorRefusal::Unknown {
             challenge,
             why,
             wait,
@@ -82,12 +82,12 @@ async fn answer(turned: Turned) -> Response {
             let challenge = HeaderValue::from_str(&challenge);
             (problem, header::WWW_AUTHENTICATE, challenge.ok())
         }
-        Turned::Forbidden(why) => {
+        VisitorRefusal::Forbidden(why) => {
             let help = "the [[rtsp.permit]] sections of the configuration give users their rights";
             let problem = Problem::new(StatusCode::FORBIDDEN, why, help);
             (problem, header::CONNECTION, None)
         }
-        Turned::Guessing => {
+        VisitorRefusal::Guessing => {
             let what = "too many failed logins on this connection";
             let problem = Problem::new(StatusCode::FORBIDDEN, what, "open another connection");
             let close = Some(HeaderValue::from_static("close"));

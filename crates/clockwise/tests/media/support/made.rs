@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use engine::volume_io::ClientOptions;
-use media::archive::{Archive, Writing};
+use media::archive::{ActiveRecording, Archive};
 use media::files::Source;
 use media::sdp::Description;
 
@@ -29,7 +29,7 @@ pub(crate) const CAMERA: Camera = Camera {
 pub(crate) struct Made {
     pub(crate) rig: Rig,
     pub(crate) archive: Arc<Archive>,
-    writing: Writing,
+    writing: ActiveRecording,
     pub(crate) small: Small,
 }
 

@@ -10,7 +10,7 @@ use media::archive::archives::Archives;
 use media::record::RtpRecorder;
 use media::rtp::packet::HEADER_BYTES;
 use media::sdp::Description;
-use media::session::registry::{About, Does, Session};
+use media::session::registry::{Session, SessionSubject, SessionUse};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -60,9 +60,9 @@ pub(crate) fn reserve(
 /// Reservation for a recording.
 pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Session>) {
     let stream = reserve(archives, archive, Op::Write, archive.range(), true);
-    let about = About {
+    let about = SessionSubject {
         who: "a test".into(),
-        does: Does::Records,
+        does: SessionUse::Records,
         volume: "cam".into(),
         recording: 1,
     };

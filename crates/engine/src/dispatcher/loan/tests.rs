@@ -9,7 +9,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount, Time};
 
 use super::super::{
-    Dispatcher, DispatcherConfig, DispatcherHandle, Io, Patience, Places, RejectReason,
+    Dispatcher, DispatcherConfig, DispatcherHandle, Io, Places, RejectReason, StallLimits,
 };
 use crate::buffer::{Account, Buffer, Memory, MemoryConfig};
 use crate::clock;
@@ -98,7 +98,7 @@ fn rig() -> Rig {
         scheduler: DiskScheduler::new(Arc::new(profile), SchedulerConfig::default()),
         thread: ThreadParams::ordinary("test-disk"),
         places: Places::default(),
-        patience: Patience {
+        patience: StallLimits {
             stalled_after: Nanos::from_secs(100_000),
             give_up_after: Nanos::from_secs(200_000),
         },

@@ -19,7 +19,7 @@ use sched::disk::SubmitError;
 use sched::request::{Class, Op, Order, RequestId};
 use sched::units::{Nanos, Time};
 
-use super::super::Patience;
+use super::super::StallLimits;
 use super::super::slots::index_of;
 use super::{Answer, DispatcherState, Entry, Phase};
 use crate::completion::IoError;
@@ -150,7 +150,7 @@ impl DispatcherState {
 
     /// The give-up limit. When stopping without draining, a stalled disk is given up at once.
     pub(super) fn give_up_after(&self) -> Nanos {
-        let Patience {
+        let StallLimits {
             stalled_after,
             give_up_after,
         } = self.patience;

@@ -107,7 +107,7 @@ fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
 
 #[test]
 fn a_stall_is_no_error_until_the_disk_is_given_up() {
-    let patience = Patience {
+    let patience = StallLimits {
         stalled_after: Nanos::from_millis(1),
         ..NEVER
     };
@@ -127,7 +127,7 @@ fn a_stall_is_no_error_until_the_disk_is_given_up() {
 
 #[test]
 fn stop_without_drain_does_not_wait_for_a_stalled_disk() {
-    let patience = Patience {
+    let patience = StallLimits {
         stalled_after: Nanos::from_millis(1),
         ..NEVER
     };
@@ -146,7 +146,7 @@ fn stop_without_drain_does_not_wait_for_a_stalled_disk() {
 #[test]
 fn given_up_disk_gets_no_requests_before_it_has_answered_all_old_ones() {
     let queue = CompletionQueue::new(8).unwrap();
-    let little = Patience {
+    let little = StallLimits {
         stalled_after: Nanos::from_secs(1),
         give_up_after: Nanos::from_secs(3),
     };

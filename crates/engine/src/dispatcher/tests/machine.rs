@@ -12,7 +12,7 @@ fn a_late_issue_is_the_hosts_and_not_the_disks() {
     let ms = Nanos::from_millis;
     for (late, overruns) in [(ms(500), 0), (Nanos::ZERO, 1)] {
         let queue = CompletionQueue::new(1).unwrap();
-        let patience = Patience {
+        let patience = StallLimits {
             stalled_after: ms(1_000),
             give_up_after: ms(3_000),
         };
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn every_request_is_answered_once(steps in proptest::collection::vec(step(), 1..120), disk_places in 1usize..4) {
         let queue = CompletionQueue::new(512).unwrap();
-        let mut state = DispatcherState::new(scheduler(), FEW, disk_places, Patience { stalled_after: Nanos::from_secs(1), give_up_after: Nanos::from_secs(3) });
+        let mut state = DispatcherState::new(scheduler(), FEW, disk_places, StallLimits { stalled_after: Nanos::from_secs(1), give_up_after: Nanos::from_secs(3) });
         let task = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
         state.join(Time(1), TaskId(1), task, TaskKind::Stream, Time(1)).unwrap();
         let mut now = Time(1);

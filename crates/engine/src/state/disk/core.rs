@@ -14,7 +14,7 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 use crate::clock;
 use crate::completion::{IoError, Timing};
 use crate::disk::{Durability, HostSync};
-use crate::dispatcher::{Dispatcher, DispatcherHandle, Patience};
+use crate::dispatcher::{Dispatcher, DispatcherHandle, StallLimits};
 use crate::latency::Histogram;
 use crate::state::disk::feeder::Feeder;
 use crate::state::request::IoFailure;
@@ -54,7 +54,7 @@ pub(crate) struct DiskParts {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) durability: Durability,
     pub(crate) host_sync: Option<Arc<dyn HostSync>>,
-    pub(crate) patience: Patience,
+    pub(crate) patience: StallLimits,
     pub(crate) profile: Arc<DriveProfile>,
     pub(crate) profile_is_measured: bool,
     pub(crate) capacity: SectorCount,

@@ -1,7 +1,7 @@
 //! Host syncs of a disk, on a thread of their own outside the disk's schedule.
 //!
 //! All requests that arrive during a sync are served by the next one. A second thread watches the first,
-//! because the host may not answer. After the stall limit ([`Patience`]) the disk counts as stalled. After
+//! because the host may not answer. After the stall limit ([`StallLimits`]) the disk counts as stalled. After
 //! the give-up limit all waiters are told that their data cannot be made durable now. Nothing is lost by
 //! that: a flush after the host has answered makes the data durable.
 //!
@@ -17,7 +17,7 @@ use sched::units::{Nanos, SectorCount, Time};
 
 use crate::clock;
 use crate::disk::HostSync;
-use crate::dispatcher::Patience;
+use crate::dispatcher::StallLimits;
 use crate::state::request::IoFailure;
 
 /// Receives the result of a sync.
@@ -58,7 +58,7 @@ struct State {
 
 struct Shared {
     disk: String,
-    patience: Patience,
+    patience: StallLimits,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Syncer {
 }
 
 impl Syncer {
-    pub(crate) fn new(disk: String, sync: Arc<dyn HostSync>, patience: Patience) -> Self {
+    pub(crate) fn new(disk: String, sync: Arc<dyn HostSync>, patience: StallLimits) -> Self {
         let shared = Arc::new(Shared {
             disk,
             patience,
@@ -213,7 +213,7 @@ impl Shared {
 
     /// Duration of the call under way after which it becomes stalled or is given up.
     fn limit(&self, state: &State) -> Nanos {
-        let Patience {
+        let StallLimits {
             stalled_after,
             give_up_after,
         } = self.patience;

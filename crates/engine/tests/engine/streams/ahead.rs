@@ -7,7 +7,9 @@ use std::time::Duration;
 use engine::clock;
 use engine::disk::Durability;
 use engine::pool::{Pool, Volume};
-use engine::stream::{BlockReader, BlockReport, Change, Granted, Stream, StreamSpec, Wish};
+use engine::stream::{
+    BlockReader, BlockReport, Change, ChangeResult, Stream, StreamChange, StreamSpec,
+};
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
@@ -82,15 +84,15 @@ fn player(pool: &Pool, volume: &Arc<Volume>) -> Stream {
     .unwrap()
 }
 
-fn longer(within: Option<Duration>) -> Wish {
-    Wish {
+fn longer(within: Option<Duration>) -> StreamChange {
+    StreamChange {
         block: Some(Bytes(LONGER * BUFFER)),
         within,
-        ..Wish::default()
+        ..StreamChange::default()
     }
 }
 
-fn begin(stream: &Stream, wish: Wish) -> Change {
+fn begin(stream: &Stream, wish: StreamChange) -> Change {
     stream.changer().begin(wish).unwrap()
 }
 
@@ -189,12 +191,12 @@ impl<'a> Listener<'a> {
     }
 }
 
-fn granted(change: Change) -> Granted {
+fn granted(change: Change) -> ChangeResult {
     change.wait().unwrap()
 }
 
 /// Plays during a change to longer blocks, and for a while after it.
-fn listens(stream: &Stream, wish: Wish) -> (Nanos, Granted, BlockReport, u64) {
+fn listens(stream: &Stream, wish: StreamChange) -> (Nanos, ChangeResult, BlockReport, u64) {
     let mut listener = Listener::new(stream);
     // Where blocks alternate between disks, the worst case is that nothing has been read ahead.
     let played = if stream.buffers() > 4 { 1 } else { 4 };
@@ -218,8 +220,8 @@ fn listens(stream: &Stream, wish: Wish) -> (Nanos, Granted, BlockReport, u64) {
     )
 }
 
-fn longer_by(buffers: u64, within: Option<Duration>) -> Wish {
-    Wish {
+fn longer_by(buffers: u64, within: Option<Duration>) -> StreamChange {
+    StreamChange {
         block: Some(Bytes(buffers * BUFFER)),
         ..longer(within)
     }
@@ -237,7 +239,7 @@ fn change_without_reading_ahead_reports_its_lateness() {
         for _ in 0..3 {
             let stream = player(&pool, &ring);
             let wish = longer_by(buffers, Some(Duration::ZERO));
-            let (late, Granted { late: said }, ..) = listens(&stream, wish);
+            let (late, ChangeResult { late: said }, ..) = listens(&stream, wish);
             eprintln!("{buffers} buffers on {disks} disks: late by {late}, at most {said}");
             is_said |= (late..=period(3 * buffers)).contains(&said);
             if is_said {
@@ -267,7 +269,7 @@ fn data_read_ahead_lasts_until_the_first_longer_block_is_due() {
         let (late, granted, _, highest) = listens(&stream, longer_by(buffers, None));
         eprintln!("{what}: late by {late} at once");
         assert!(late.0 >= period(buffers).0 / 2, "{what}: {late}");
-        assert_eq!((granted, highest), (Granted::default(), RATE));
+        assert_eq!((granted, highest), (ChangeResult::default(), RATE));
         drop(stream);
         // A paused host delays submissions and thereby deadlines, so the test tries several times.
         let (mut best, mut is_whole, mut is_faster) = (Nanos::MAX, false, false);
@@ -277,7 +279,7 @@ fn data_read_ahead_lasts_until_the_first_longer_block_is_due() {
             let (late, granted, first, highest) =
                 listens(&stream, longer_by(buffers, Some(FOR_EVER)));
             eprintln!("{what}: late by {late} when it has been read ahead");
-            is_in_time |= granted == Granted::default();
+            is_in_time |= granted == ChangeResult::default();
             // It is submitted as a whole if nothing came between, and the rate before is raised.
             is_whole |= first.buffers == buffers;
             let times = if extent == BUFFER { disks as u64 } else { 2 };
@@ -310,7 +312,7 @@ fn reading_ahead_uses_the_rate_that_fits_and_reports_the_shortfall() {
         let (_, granted, _, highest) = listens(&stream, longer(Some(FOR_EVER)));
         assert!(highest < 2 * RATE, "{highest}");
         assert_eq!(stream.rate().0, RATE);
-        granted == Granted::default() && highest > RATE
+        granted == ChangeResult::default() && highest > RATE
     });
     assert!(is_in_time);
     // Without time to read anything.
@@ -329,7 +331,7 @@ fn reads<'a>(
     change: &Change,
     more_follow: bool,
     mut also: impl FnMut(&mut BlockReader<'a>),
-) -> Granted {
+) -> ChangeResult {
     let mut done = None;
     until("it is read and changed", || {
         reader.advance(&mut |_| {}).unwrap();
@@ -352,10 +354,10 @@ fn change_does_not_wait_for_data_that_will_not_be_read() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = full(&pool);
     let stream = player(&pool, &ring);
-    let shorter = Wish {
+    let shorter = StreamChange {
         block: Some(Bytes(BUFFER)),
         buffers: Some(2),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     let mut reader = BlockReader::new(&stream).unwrap();
     reader.ask(Bytes(0));
@@ -372,9 +374,9 @@ fn change_does_not_wait_for_data_that_will_not_be_read() {
         until("it is read faster", || stream.rate().0 == 2 * RATE);
         // The end of the range is changed meanwhile.
         let end = if leaves { 4 * MIB } else { 8 * MIB };
-        let wish = Wish {
+        let wish = StreamChange {
             end: Some(Bytes(end)),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         stream.changer().change(wish).unwrap();
         assert!(change.take().is_none());
@@ -382,7 +384,7 @@ fn change_does_not_wait_for_data_that_will_not_be_read() {
             true => drop(reader),
             false => reader.settle(),
         }
-        assert_eq!(granted(change), Granted::default());
+        assert_eq!(granted(change), ChangeResult::default());
         assert_eq!((stream.rate().0, stream.range()), (RATE, 0..end));
         assert_eq!(stream.block(), Bytes(LONGER * BUFFER));
     }
@@ -403,7 +405,7 @@ fn change_does_not_wait_for_data_that_will_not_be_read() {
     // Without a reader the change is made at once.
     stream.changer().change(shorter).unwrap();
     let change = stream.changer().change(longer(Some(FOR_EVER)));
-    assert_eq!(change.unwrap(), Granted::default());
+    assert_eq!(change.unwrap(), ChangeResult::default());
 }
 
 /// An invalid change is refused before anything is read ahead. A change that becomes invalid during reading
@@ -418,13 +420,13 @@ fn a_refused_change_leaves_all_as_it_was() {
         assert_eq!((stream.rate().0, stream.block()), (RATE, Bytes(BUFFER)));
         assert_eq!(stream.buffers(), 2);
     };
-    let too_fast = Wish {
+    let too_fast = StreamChange {
         rate: Some(BytesPerSecond(1 << 50)),
         ..longer(Some(FOR_EVER))
     };
     rate_that_fits(&stream.changer().change(too_fast).unwrap_err());
     as_it_was();
-    let few = Wish {
+    let few = StreamChange {
         buffers: Some(3),
         ..longer(Some(FOR_EVER))
     };
@@ -432,12 +434,12 @@ fn a_refused_change_leaves_all_as_it_was() {
     is_what(refused, "the buffers", "between 8");
     as_it_was();
     // The volume shrinks meanwhile to less than the requested range.
-    let end = |mib| Wish {
+    let end = |mib| StreamChange {
         end: Some(Bytes(mib * MIB)),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     stream.changer().change(end(4)).unwrap();
-    let wish = Wish {
+    let wish = StreamChange {
         end: Some(Bytes(8 * MIB)),
         ..longer(Some(FOR_EVER))
     };

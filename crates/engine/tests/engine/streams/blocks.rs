@@ -8,7 +8,8 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::pool::{Pool, Volume};
 use engine::stream::{
-    BlockReader, BlockReport, BlockWriter, Change, PaceError, Refusal, Stream, StreamSpec, Wish,
+    BlockReader, BlockReport, BlockWriter, Change, PaceError, Refusal, Stream, StreamChange,
+    StreamSpec,
 };
 use rustix::event::{PollFd, PollFlags};
 use sched::request::Op;
@@ -339,13 +340,13 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
         writer.drain();
     };
     let begin = |wish| recorder.changer().begin(wish).unwrap();
-    let rate = |rate| Wish {
+    let rate = |rate| StreamChange {
         rate: Some(BytesPerSecond(rate)),
-        ..Wish::default()
+        ..StreamChange::default()
     };
-    let buffers = |count| Wish {
+    let buffers = |count| StreamChange {
         buffers: Some(count),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     burst(&mut writer, 0, 4);
     wait(&mut writer, &begin(rate(8 << 20))).unwrap();
@@ -377,10 +378,10 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     assert_eq!(recorder.buffers(), 9);
     drop(account);
     // All or nothing.
-    let both = Wish {
+    let both = StreamChange {
         rate: Some(BytesPerSecond(u64::MAX)),
         buffers: Some(12),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     wait(&mut writer, &begin(both)).unwrap_err();
     assert_eq!((recorder.buffers(), recorder.rate().0), (9, 8 << 20));

@@ -10,7 +10,7 @@ use engine::disk::Durability;
 use engine::pool::{Pool, Volume};
 use engine::stream::{
     BUFFERS_MAX, BlockReader, BlockReport, BlockWriter, Change, Changer, PaceError, Recorder,
-    Refusal, Stop, Stream, StreamSpec, Wish,
+    Refusal, Stop, Stream, StreamChange, StreamSpec,
 };
 use engine::volume_io::{VolumeOp, VolumeRequest};
 use rand::Rng;
@@ -33,10 +33,10 @@ fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, rate: u64) -> Stream {
     .unwrap()
 }
 
-fn block(buffers: u64) -> Wish {
-    Wish {
+fn block(buffers: u64) -> StreamChange {
+    StreamChange {
         block: Some(Bytes(buffers * BUFFER)),
-        ..Wish::default()
+        ..StreamChange::default()
     }
 }
 
@@ -229,9 +229,9 @@ fn invalid_block_size_is_refused_without_effect() {
         (3 * BUFFER, "divides the extent size"),
         (65 * MIB, "that a request may have"),
     ] {
-        let wish = Wish {
+        let wish = StreamChange {
             block: Some(Bytes(wrong)),
-            ..Wish::default()
+            ..StreamChange::default()
         };
         is_what(changer.change(wish).unwrap_err(), "the block size", because);
         as_it_was();
@@ -243,7 +243,7 @@ fn invalid_block_size_is_refused_without_effect() {
         "96 of 64 KiB",
     );
     as_it_was();
-    let few = Wish {
+    let few = StreamChange {
         buffers: Some(23),
         ..block(4)
     };
@@ -254,7 +254,7 @@ fn invalid_block_size_is_refused_without_effect() {
     );
     as_it_was();
     // The disks do not carry it: the additional buffers are removed again.
-    let fast = Wish {
+    let fast = StreamChange {
         rate: Some(BytesPerSecond(1 << 50)),
         ..block(4)
     };
@@ -282,9 +282,9 @@ fn invalid_block_size_is_refused_without_effect() {
     assert_eq!(record().unwrap().blocks, 4);
     // Additional buffers stay until they are removed.
     assert_eq!(stream.buffers(), 12);
-    let least = Wish {
+    let least = StreamChange {
         buffers: Some(6),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     changer.change(least).unwrap();
     changer.change(block(2)).unwrap();
@@ -333,7 +333,7 @@ impl ChangeLoop {
         }
         let buffers = 1 << rng.random_range(0..4);
         let least = usize::try_from(4 * buffers).unwrap();
-        let wish = Wish {
+        let wish = StreamChange {
             rate: rng
                 .random_bool(0.5)
                 .then(|| BytesPerSecond(rng.random_range(4 << 20..16 << 20))),

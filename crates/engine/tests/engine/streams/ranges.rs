@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use engine::disk::Durability;
 use engine::pool::{Placement, Pool, PoolError, Volume};
 use engine::stream::{
-    BlockBuffer, BlockReader, BlockWriter, PaceError, Refusal, Stream, StreamSpec, Wish,
+    BlockBuffer, BlockReader, BlockWriter, PaceError, Refusal, Stream, StreamChange, StreamSpec,
 };
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
@@ -26,10 +26,10 @@ fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, range: std::ops::Range<u6
     .unwrap()
 }
 
-fn end(end: u64) -> Wish {
-    Wish {
+fn end(end: u64) -> StreamChange {
+    StreamChange {
         end: Some(Bytes(end)),
-        ..Wish::default()
+        ..StreamChange::default()
     }
 }
 
@@ -134,11 +134,11 @@ fn range_changes_together_with_other_parameters_or_not_at_all() {
         assert_eq!(stream.status().disks.len(), 2);
     };
     let changer = stream.changer();
-    let both = Wish {
+    let both = StreamChange {
         rate: Some(BytesPerSecond(1 << 50)),
         buffers: Some(9),
         end: Some(Bytes(8 * MIB)),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     assert!(rate_that_fits(&changer.change(both).unwrap_err()) > 0);
     as_it_was();
@@ -155,11 +155,11 @@ fn range_changes_together_with_other_parameters_or_not_at_all() {
         as_it_was();
     }
     // All changes at once.
-    let all = Wish {
+    let all = StreamChange {
         rate: Some(BytesPerSecond(8 << 20)),
         buffers: Some(9),
         end: Some(Bytes(6 * MIB)),
-        ..Wish::default()
+        ..StreamChange::default()
     };
     changer.change(all).unwrap();
     assert_eq!((stream.range(), stream.buffers()), (0..6 * MIB, 9));
@@ -227,9 +227,9 @@ fn concurrent_changes_of_different_parameters_both_take_effect() {
         let to_end = (4 + round % 4) * MIB;
         std::thread::scope(|scope| {
             let (rates, ends) = (stream.changer(), stream.changer());
-            let faster = Wish {
+            let faster = StreamChange {
                 rate: Some(rate),
-                ..Wish::default()
+                ..StreamChange::default()
             };
             scope.spawn(move || rates.change(faster).unwrap());
             scope.spawn(move || ends.change(end(to_end)).unwrap());

@@ -93,15 +93,15 @@ fn keys_without_room_are_left_out_evenly() {
     }
     let (bytes, whole) = indexer.block(false, 16_384).expect("a group has ended");
     assert!(bytes.len() <= 16_384);
-    assert_eq!(whole.named, Named::All);
+    assert_eq!(whole.named, KeyCoverage::All);
     let fixed = 32 + 64 * 32;
     // Room for exactly the first and the last key of each block, for more, and for less.
     for (room, named) in [
-        (16_384, Named::EndsOfBlocks),
-        (fixed + 128 * 16, Named::EndsOfBlocks),
-        (fixed + 127 * 16, Named::Some),
-        (fixed + 16, Named::Some),
-        (fixed, Named::Some),
+        (16_384, KeyCoverage::EndsOfBlocks),
+        (fixed + 128 * 16, KeyCoverage::EndsOfBlocks),
+        (fixed + 127 * 16, KeyCoverage::Some),
+        (fixed + 16, KeyCoverage::Some),
+        (fixed, KeyCoverage::Some),
     ] {
         let index = Index::parse(&whole.encode(room).unwrap()).unwrap();
         assert_eq!(index.records, whole.records);
@@ -110,7 +110,7 @@ fn keys_without_room_are_left_out_evenly() {
         let all = &whole.keys;
         let is_end = |at: usize| [0, 49].contains(&(at % 50));
         let mut ends = all.iter().enumerate().filter(|(at, _)| is_end(*at));
-        if named == Named::EndsOfBlocks {
+        if named == KeyCoverage::EndsOfBlocks {
             assert!(ends.all(|(_, key)| index.keys.contains(key)), "{room}");
         }
         assert!(index.keys.is_sorted_by_key(|key| key.media_ns));
@@ -128,11 +128,14 @@ fn keys_without_room_are_left_out_evenly() {
     let mut twice = whole.clone();
     for keys in [2_000, 500, 128] {
         twice.thin(keys);
-        assert_eq!((twice.keys.len(), twice.named), (keys, Named::EndsOfBlocks));
+        assert_eq!(
+            (twice.keys.len(), twice.named),
+            (keys, KeyCoverage::EndsOfBlocks)
+        );
     }
     twice.thin(100);
     twice.thin(200);
-    assert_eq!((twice.keys.len(), twice.named), (100, Named::Some));
+    assert_eq!((twice.keys.len(), twice.named), (100, KeyCoverage::Some));
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn encoded_bytes_match_the_format() {
             media_ns: 5_000_000 + 0x33,
             bytes: 0x10,
         }],
-        named: Named::All,
+        named: KeyCoverage::All,
         groups: vec![0x55],
     };
     let bytes = index.encode(1_000).unwrap();

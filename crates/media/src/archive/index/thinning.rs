@@ -8,7 +8,7 @@ use super::Index;
 
 /// Completeness of a section's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Named {
+pub enum KeyCoverage {
     /// All keys are present.
     #[default]
     All,
@@ -34,10 +34,10 @@ impl Index {
         let ends: Vec<bool> = (0..count).map(is_end).collect();
         let kept = ends.iter().filter(|is_end| **is_end).count();
         let (named, kept) = match kept <= keys_max {
-            true => (Named::EndsOfBlocks, kept),
-            false => (Named::Some, 0),
+            true => (KeyCoverage::EndsOfBlocks, kept),
+            false => (KeyCoverage::Some, 0),
         };
-        if self.named != Named::Some {
+        if self.named != KeyCoverage::Some {
             self.named = named;
         }
         let (room, others) = (keys_max - kept, count - kept);

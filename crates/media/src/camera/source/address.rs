@@ -17,7 +17,7 @@ const TLS_PORT: u16 = 322;
 
 /// The transport of a camera's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Lower {
+pub enum LowerTransport {
     /// Interleaved in the RTSP connection.
     #[default]
     Tcp,
@@ -25,7 +25,7 @@ pub enum Lower {
     Udp,
 }
 
-impl Lower {
+impl LowerTransport {
     pub(super) const fn other(self) -> Self {
         match self {
             Self::Tcp => Self::Udp,
@@ -34,7 +34,7 @@ impl Lower {
     }
 }
 
-impl fmt::Display for Lower {
+impl fmt::Display for LowerTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "TCP",

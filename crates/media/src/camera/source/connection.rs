@@ -15,13 +15,13 @@ use super::connect::{Waiter, connect, resolve};
 use super::keep_alive::{FirstMethod, KeepAlive};
 use super::login::Login;
 use super::own_host::is_own;
-use super::{Address, Lower, SourceError};
+use super::{Address, LowerTransport, SourceError};
 use crate::record::RtpRecorder;
 use crate::rtsp::input::Input;
 use crate::rtsp::link::Link;
 use crate::rtsp::receive::Receiver;
 use crate::rtsp::reports::Reports;
-use crate::rtsp::tls::{self, Trusted};
+use crate::rtsp::tls::{self, TrustedCertificates};
 use crate::rtsp::transport::{Transport, are_free};
 use crate::sdp::Description;
 use exchange::PendingRequest;
@@ -84,7 +84,7 @@ impl CameraConnection {
     /// None does, or the host has no address.
     pub(super) fn connect(
         address: &Address,
-        trusted: Option<&Trusted>,
+        trusted: Option<&TrustedCertificates>,
         waiter: &mut Waiter<'_, '_>,
     ) -> Result<Self, SourceError> {
         let mut last = SourceError::NoAddress(address.host.clone());
@@ -100,7 +100,7 @@ impl CameraConnection {
 
     fn new(
         address: &Address,
-        trusted: Option<&Trusted>,
+        trusted: Option<&TrustedCertificates>,
         socket: TcpStream,
         peer: SocketAddr,
     ) -> Result<Self, SourceError> {
@@ -193,7 +193,7 @@ impl CameraConnection {
     pub(super) fn set_up(
         &mut self,
         description: &Description,
-        lower: Lower,
+        lower: LowerTransport,
         waiter: &mut Waiter<'_, '_>,
     ) -> Result<Vec<Option<Transport>>, SourceError> {
         let mut transports = Vec::new();
@@ -201,8 +201,8 @@ impl CameraConnection {
         for (number, track) in description.tracks().iter().enumerate() {
             let uri = control_url(&self.base, track.control.as_deref());
             let transport = match lower {
-                Lower::Tcp => self.set_up_tcp(&transports, &uri, waiter),
-                Lower::Udp => self.set_up_udp(&uri, waiter),
+                LowerTransport::Tcp => self.set_up_tcp(&transports, &uri, waiter),
+                LowerTransport::Udp => self.set_up_udp(&uri, waiter),
             };
             let is_main = number == description.main_track();
             transports.push(match transport {

@@ -7,7 +7,7 @@ use engine::stream::PaceError;
 use rtsp_types::Method;
 use sched::units::Nanos;
 
-use super::Lower;
+use super::LowerTransport;
 use super::address::RedirectError;
 use super::answers::may_be_of_transport;
 use super::login::LoginError;
@@ -41,7 +41,7 @@ pub(crate) enum SourceError {
     #[error("no data from the camera for {0}")]
     Silent(Nanos),
     #[error("no packets by {by} for {wait}; trying {other} next", other = .by.other())]
-    TransportSilent { by: Lower, wait: Nanos },
+    TransportSilent { by: LowerTransport, wait: Nanos },
     #[error("internal error while talking to the camera: please report the panic in the log")]
     Panicked,
     #[error("the camera left (RTCP BYE)")]
@@ -72,7 +72,10 @@ pub(crate) enum SourceError {
     Transport,
     #[error("by {by}: {error}; {other} is tried if this continues, as with --transport {option}",
         other = .by.other(), option = .by.other().to_string().to_lowercase())]
-    TransportRefused { by: Lower, error: Box<Self> },
+    TransportRefused {
+        by: LowerTransport,
+        error: Box<Self>,
+    },
     #[error("no free pair of UDP ports: {0}")]
     Ports(io::Error),
     #[error("{0}")]

@@ -11,7 +11,7 @@ use sched::units::Nanos;
 
 use super::address::RedirectError;
 use super::keep_alive::FirstMethod;
-use super::{Address, Lower, SourceError};
+use super::{Address, LowerTransport, SourceError};
 
 /// Refusals in a row after which the other transport is asked for.
 const REFUSALS: u32 = 2;
@@ -20,8 +20,8 @@ const REFUSALS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Fallbacks {
     /// The transport that the source was added with.
-    configured: Lower,
-    transport: Lower,
+    configured: LowerTransport,
+    transport: LowerTransport,
     /// Packets have arrived by `transport`.
     is_proven: bool,
     /// Refusals of `transport` since packets arrived.
@@ -36,7 +36,7 @@ pub(super) struct Fallbacks {
 }
 
 impl Fallbacks {
-    pub(super) const fn new(configured: Lower) -> Self {
+    pub(super) const fn new(configured: LowerTransport) -> Self {
         Self {
             configured,
             transport: configured,
@@ -50,9 +50,9 @@ impl Fallbacks {
     }
 
     /// The transport to ask for.
-    pub(super) const fn transport(&self, is_secure: bool) -> Lower {
+    pub(super) const fn transport(&self, is_secure: bool) -> LowerTransport {
         if is_secure {
-            Lower::Tcp
+            LowerTransport::Tcp
         } else {
             self.transport
         }
@@ -69,7 +69,7 @@ impl Fallbacks {
     }
 
     /// The camera refused SETUP by this transport.
-    pub(super) fn transport_refused(&mut self, by: Lower, error: &SourceError) {
+    pub(super) fn transport_refused(&mut self, by: LowerTransport, error: &SourceError) {
         self.refusals += 1;
         if self.refusals >= REFUSALS {
             self.switch_transport(by, error);
@@ -77,7 +77,7 @@ impl Fallbacks {
     }
 
     /// Asks for the other transport from the next attempt on.
-    pub(super) fn switch_transport(&mut self, from: Lower, error: &SourceError) {
+    pub(super) fn switch_transport(&mut self, from: LowerTransport, error: &SourceError) {
         self.transport = from.other();
         (self.is_proven, self.refusals) = (false, 0);
         let why = match error {
@@ -122,21 +122,21 @@ mod tests {
 
     #[test]
     fn transport_is_switched_after_two_refusals_in_a_row_or_silence() {
-        let mut fallbacks = Fallbacks::new(Lower::Tcp);
+        let mut fallbacks = Fallbacks::new(LowerTransport::Tcp);
         assert_eq!(
             (fallbacks.transport(false), fallbacks.reason()),
-            (Lower::Tcp, None)
+            (LowerTransport::Tcp, None)
         );
         let refused = |fallbacks: &mut Fallbacks| {
-            fallbacks.transport_refused(Lower::Tcp, &SourceError::Transport);
+            fallbacks.transport_refused(LowerTransport::Tcp, &SourceError::Transport);
             fallbacks.transport(false)
         };
-        assert_eq!(refused(&mut fallbacks), Lower::Tcp);
+        assert_eq!(refused(&mut fallbacks), LowerTransport::Tcp);
         fallbacks.packets_arrived();
         // Not in a row.
-        assert_eq!(refused(&mut fallbacks), Lower::Tcp);
-        assert_eq!(refused(&mut fallbacks), Lower::Udp);
-        assert_eq!(fallbacks.transport(true), Lower::Tcp);
+        assert_eq!(refused(&mut fallbacks), LowerTransport::Tcp);
+        assert_eq!(refused(&mut fallbacks), LowerTransport::Udp);
+        assert_eq!(fallbacks.transport(true), LowerTransport::Tcp);
         assert!(!fallbacks.is_proven());
         let reason = fallbacks.reason().unwrap();
         assert!(
@@ -145,21 +145,21 @@ mod tests {
         );
         let wait = SECOND * 10;
         fallbacks.switch_transport(
-            Lower::Udp,
+            LowerTransport::Udp,
             &SourceError::TransportSilent {
-                by: Lower::Udp,
+                by: LowerTransport::Udp,
                 wait,
             },
         );
         assert_eq!(
             (fallbacks.transport(false), fallbacks.reason()),
-            (Lower::Tcp, None)
+            (LowerTransport::Tcp, None)
         );
     }
 
     #[test]
     fn keep_alive_is_switched_after_a_short_session_until_one_has_lasted() {
-        let mut fallbacks = Fallbacks::new(Lower::Tcp);
+        let mut fallbacks = Fallbacks::new(LowerTransport::Tcp);
         let mut ends = |seconds: u64, is_tried| {
             fallbacks.session_ended(SECOND * seconds, SECOND * 60, is_tried);
             fallbacks.keep_alive() == FirstMethod::Other

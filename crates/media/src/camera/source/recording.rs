@@ -7,18 +7,18 @@ use engine::stream::{PaceReport, Refusal, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Time};
 
-use super::address::{Lower, RedirectError};
+use super::address::{LowerTransport, RedirectError};
 use super::connection::{CameraConnection, Described};
 use super::login::LoginError;
 use super::session::CameraSession;
 use super::{BackOff, SourceError, State, Worker};
-use crate::archive::{Archive, Writing};
+use crate::archive::{ActiveRecording, Archive};
 use crate::record::{RecordError, RtpRecorder, Tally};
-use crate::rtsp::receive::Stray;
+use crate::rtsp::receive::StrayBytes;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
 use crate::session::rate_from::RateFrom;
-use crate::session::registry::{About, Does};
+use crate::session::registry::{SessionSubject, SessionUse};
 
 /// Redirects that are followed in one attempt.
 pub(super) const REDIRECTS_MAX: usize = 3;
@@ -40,9 +40,9 @@ impl Worker {
             Err(error) => return error,
         };
         let number = writing.number();
-        let about = About {
+        let about = SessionSubject {
             who: self.spec.name.clone(),
-            does: Does::Pulls,
+            does: SessionUse::Pulls,
             volume: self.spec.volume.clone(),
             recording: number,
         };
@@ -164,7 +164,7 @@ impl Worker {
                 }
                 Err(error) => return Err(error),
             }
-            if address.is_secure() && self.spec.lower == Lower::Udp {
+            if address.is_secure() && self.spec.lower == LowerTransport::Udp {
                 return Err(RedirectError::Udp(address.shown().to_owned()).into());
             }
             tracing::info!(source = %self.spec.name, to = %address.shown(), "source is redirected");
@@ -176,7 +176,7 @@ impl Worker {
     fn reserve(
         &self,
         description: Description,
-    ) -> Result<(Stream, Writing, Description), SourceError> {
+    ) -> Result<(Stream, ActiveRecording, Description), SourceError> {
         let (rate, from) = match (self.spec.rate, description.rate()) {
             (Some(rate), _) => (rate, RateFrom::SourceOption),
             (None, Some(rate)) => (rate, RateFrom::CameraSays),
@@ -290,7 +290,7 @@ impl Worker {
             back_off,
             is_behind: false,
             kept_alive: clock::now(),
-            stray: Stray::default(),
+            stray: StrayBytes::default(),
             is_stray_logged: false,
         };
         let Err(error) = session.move_packets(recorder, &mut camera);
@@ -338,7 +338,7 @@ struct PreparedCamera {
     /// For each track of the description; `None` if the camera refused it.
     transports: Vec<Option<Transport>>,
     /// The transport that was asked for.
-    lower: Lower,
+    lower: LowerTransport,
 }
 
 impl PreparedCamera {

@@ -9,12 +9,14 @@ use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
 use super::connection::{ANSWER_WITHIN, CameraConnection};
-use super::{BackOff, Lower, SourceError, State, Worker};
+use super::{BackOff, LowerTransport, SourceError, State, Worker};
 use crate::archive::block::Kind;
 use crate::record::RtpRecorder;
 use crate::rtsp::input::InputError;
 use crate::rtsp::poll::Wait;
-use crate::rtsp::receive::{Came, ITEMS_AT_A_TIME, Partial, ReceiveError, Stray, Wakes};
+use crate::rtsp::receive::{
+    ITEMS_AT_A_TIME, PartialPacket, ReceiveError, Received, StrayBytes, WakeEvent,
+};
 use crate::rtsp::transport::Transport;
 
 /// A session with a camera to which PLAY was sent.
@@ -25,7 +27,7 @@ pub(super) struct CameraSession<'a> {
     /// When the last packet of the session before arrived; taken when the first packet of this one does.
     pub(super) gap_began: Option<Time>,
     /// The transport that was asked for.
-    pub(super) lower: Lower,
+    pub(super) lower: LowerTransport,
     /// Packets of the recording before this session.
     pub(super) packets_before: u64,
     /// Packets of the recording when the status was updated last.
@@ -38,7 +40,7 @@ pub(super) struct CameraSession<'a> {
     /// When the last keep-alive or PLAY was sent.
     pub(super) kept_alive: Time,
     /// Bytes between packets that belong to none.
-    pub(super) stray: Stray,
+    pub(super) stray: StrayBytes,
     pub(super) is_stray_logged: bool,
 }
 
@@ -54,20 +56,20 @@ impl CameraSession<'_> {
             recorder.advance()?;
             let has_room = recorder.has_room(self.is_by_udp());
             let ready = self.sleep(recorder, camera, has_room)?;
-            if ready.contains(&Wakes::Disks) {
+            if ready.contains(&WakeEvent::Disks) {
                 recorder.writer().drain();
             }
-            if ready.contains(&Wakes::Stop) {
+            if ready.contains(&WakeEvent::Stop) {
                 return Err(SourceError::Stopped);
             }
             for wake in &ready {
-                if let Wakes::Track(track, kind) = wake {
+                if let WakeEvent::Track(track, kind) = wake {
                     camera
                         .receiver()
                         .udp(recorder, &self.transports, *track, *kind)?;
                 }
             }
-            let received = match ready.contains(&Wakes::Socket) {
+            let received = match ready.contains(&WakeEvent::Socket) {
                 true => self.receive(recorder, camera, &mut partial),
                 false => Ok(()),
             };
@@ -76,7 +78,7 @@ impl CameraSession<'_> {
             if has_room && !self.is_behind {
                 camera.report(recorder, &self.transports, clock::now());
             }
-            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
+            let is_quiet = !ready.iter().any(WakeEvent::is_of_packets);
             let bye_at = self.bye_at(recorder, has_room);
             if is_quiet && bye_at.is_some_and(|at| clock::now() >= at) {
                 return Err(SourceError::Bye);
@@ -115,25 +117,25 @@ impl CameraSession<'_> {
         recorder: &RtpRecorder<'_>,
         camera: &CameraConnection,
         has_room: bool,
-    ) -> Result<Vec<Wakes>, SourceError> {
+    ) -> Result<Vec<WakeEvent>, SourceError> {
         let mut wait = Wait::new();
-        wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
-        wait.readable(recorder.writer().event(), Wakes::Disks);
-        wait.readable(recorder.writer().memory_event(), Wakes::Disks);
+        wait.readable(self.worker.stop.as_fd(), WakeEvent::Stop);
+        wait.readable(recorder.writer().event(), WakeEvent::Disks);
+        wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
         if has_room || self.is_by_udp() {
-            camera.link().hear(&mut wait, Wakes::Socket);
+            camera.link().hear(&mut wait, WakeEvent::Socket);
         }
         // Bytes that were read already do not make the socket readable.
         if self.is_behind && has_room {
-            wait.at_once(Wakes::Socket);
+            wait.at_once(WakeEvent::Socket);
         }
         for (track, transport) in self.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
                 && has_room
                 && !recorder.is_receiving()
             {
-                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
-                wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
+                wait.readable(rtp.as_fd(), WakeEvent::Track(track, Kind::Rtp));
+                wait.readable(rtcp.as_fd(), WakeEvent::Track(track, Kind::Rtcp));
             }
         }
         let silent_at = camera.heard.saturating_add(self.silence());
@@ -143,7 +145,7 @@ impl CameraSession<'_> {
             false => Some(Time::MAX),
         };
         if report_at.is_none() {
-            wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
+            wait.add(camera.link().as_fd(), PollFlags::OUT, WakeEvent::Writable);
         }
         let next = recorder.writer().next_at();
         let until = [next, due, report_at, self.bye_at(recorder, has_room)]
@@ -186,7 +188,7 @@ impl CameraSession<'_> {
         &mut self,
         recorder: &mut RtpRecorder<'_>,
         camera: &mut CameraConnection,
-        partial: &mut Option<Partial>,
+        partial: &mut Option<PartialPacket>,
     ) -> Result<(), SourceError> {
         let mut items = ITEMS_AT_A_TIME;
         loop {
@@ -208,17 +210,17 @@ impl CameraSession<'_> {
             }
             match came {
                 None => {}
-                Some(Came::Response(answer)) => {
+                Some(Received::Response(answer)) => {
                     camera.take_answer(*answer, &mut self.worker.waiter(Some(recorder)))?;
                 }
-                Some(Came::Request(request)) => {
+                Some(Received::Request(request)) => {
                     camera.answer_request(&request, &mut self.worker.waiter(Some(recorder)))?;
                 }
-                Some(came @ (Came::Nothing | Came::NoRoom | Came::More)) => {
-                    self.is_behind = !matches!(came, Came::Nothing);
+                Some(came @ (Received::Nothing | Received::NoRoom | Received::More)) => {
+                    self.is_behind = !matches!(came, Received::Nothing);
                     return Ok(());
                 }
-                Some(Came::End) => return Err(SourceError::Closed),
+                Some(Received::End) => return Err(SourceError::Closed),
             }
         }
     }

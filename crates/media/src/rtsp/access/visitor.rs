@@ -12,7 +12,7 @@ use ring::rand::SystemRandom;
 use sched::units::{Nanos, Time};
 
 use super::guard::{REFUSALS_MAX, parse};
-use super::{Access, AuthError, REALM, Right};
+use super::{Access, AccessRight, AuthError, REALM};
 
 /// A nonce is valid for this long.
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
@@ -64,7 +64,7 @@ impl Nonces {
 
 /// Why a request is refused.
 #[derive(Debug)]
-pub enum Turned {
+pub enum VisitorRefusal {
     /// It has no valid credentials.
     Unknown {
         /// The value of `WWW-Authenticate`.
@@ -104,7 +104,7 @@ impl Visitor {
     #[must_use]
     pub fn may_see(&self, volume: &str) -> bool {
         let user = self.user.as_ref();
-        user.is_some_and(|user| self.access.allows(user, Right::Play, volume))
+        user.is_some_and(|user| self.access.allows(user, AccessRight::Play, volume))
     }
 
     /// Authenticates a request for `target`, and checks the user's right to `volume` if there is one.
@@ -118,7 +118,7 @@ impl Visitor {
         authorization: Option<&str>,
         volume: Option<&str>,
         now: Time,
-    ) -> Result<(), Turned> {
+    ) -> Result<(), VisitorRefusal> {
         self.user = None;
         match self.checked(method, target, authorization, now) {
             Ok(user) => self.user = Some(user),
@@ -128,7 +128,7 @@ impl Visitor {
             Some(volume) => {
                 let user = self.user.as_deref().unwrap_or_default();
                 tracing::info!(peer = %self.peer, user, volume, "a user may not play a volume");
-                Err(Turned::Forbidden(format!(
+                Err(VisitorRefusal::Forbidden(format!(
                     "user {user:?} may not play volume {volume:?}"
                 )))
             }
@@ -158,7 +158,7 @@ impl Visitor {
         }
     }
 
-    fn refused(&mut self, refused: &AuthError, now: Time) -> Turned {
+    fn refused(&mut self, refused: &AuthError, now: Time) -> VisitorRefusal {
         let why = refused.log(self.peer);
         let mut wait = Nanos::ZERO;
         if !matches!(refused, AuthError::Nobody | AuthError::Stale) {
@@ -166,7 +166,7 @@ impl Visitor {
             wait = self.access.failed(self.peer.ip(), now);
         }
         if self.failures >= REFUSALS_MAX {
-            return Turned::Guessing;
+            return VisitorRefusal::Guessing;
         }
         let nonce = self.access.nonces.make(now, self.peer.ip());
         let stale = if *refused == AuthError::Stale {
@@ -174,7 +174,7 @@ impl Visitor {
         } else {
             ""
         };
-        Turned::Unknown {
+        VisitorRefusal::Unknown {
             challenge: format!(
                 "Digest realm=\"{REALM}\", nonce=\"{nonce}\", algorithm=MD5, qop=\"auth\"{stale}"
             ),

@@ -8,7 +8,7 @@ use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSIO
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
 use super::ClientRequest;
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 
 /// The supported methods.
 const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
@@ -17,10 +17,10 @@ const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, 
 const LOGGED_MAX: usize = 200;
 
 /// Refused requests, which any client can send.
-static REFUSED: Sparing = Sparing::few();
+static REFUSED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// Refused reservations, which any client can cause.
-pub(super) static UNCARRIED: Sparing = Sparing::few();
+pub(super) static UNCARRIED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// A reply that is being built.
 pub(super) struct Answer {

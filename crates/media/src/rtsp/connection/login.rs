@@ -6,7 +6,7 @@ use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
 use super::{ClientRequest, Connection, ConnectionError};
-use crate::rtsp::access::{AuthError, Right};
+use crate::rtsp::access::{AccessRight, AuthError};
 use crate::rtsp::poll::Wait;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Connection<'_> {
     pub(super) fn may(
         &self,
         request: &ClientRequest,
-        right: Right,
+        right: AccessRight,
         volume: &str,
     ) -> Result<(), Answer> {
         let (Some(access), Some(user)) = (&self.shared.access, self.guard.user()) else {
@@ -104,8 +104,8 @@ impl Connection<'_> {
             return Ok(());
         }
         let what = match right {
-            Right::Play => "play",
-            Right::Record => "record in",
+            AccessRight::Play => "play",
+            AccessRight::Record => "record in",
         };
         tracing::info!(peer = %self.peer, user, volume, what, "a user has no right to a volume");
         let why = format!("user {user:?} may not {what} volume {volume:?}");

@@ -4,7 +4,7 @@
 //! are played one after another.
 
 use super::starts::PartStart;
-use super::unwanted::Unwanted;
+use super::unwanted::PlayRefusal;
 use super::{Connection, Part};
 use crate::archive::archives::OpenError;
 use crate::archive::drift::Drift;
@@ -87,7 +87,7 @@ impl Connection<'_> {
         recordings: &[Recording],
         at_unix_ns: i128,
         scale: Scale,
-    ) -> Result<Option<PartStart>, Unwanted> {
+    ) -> Result<Option<PartStart>, PlayRefusal> {
         for recording in played_from(recordings, at_unix_ns, scale < Scale(0)) {
             if !self.is_like(part, &recording)? {
                 continue;
@@ -115,7 +115,7 @@ impl Connection<'_> {
         part: &Part,
         recordings: &[Recording],
         at_unix_ns: i128,
-    ) -> Result<Option<PartStart>, Unwanted> {
+    ) -> Result<Option<PartStart>, PlayRefusal> {
         let mut last = None;
         for recording in recordings.iter().rev() {
             if self.is_like(part, recording)? {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::stream::{Change, Granted, Refusal, Wish};
+use engine::stream::{Change, ChangeResult, Refusal, StreamChange};
 use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -16,10 +16,10 @@ use super::answer::{Answer, answer};
 use super::target::target;
 use super::{ClientRequest, Connection, Part, Role};
 use crate::session::registry::Session;
-use peers::log_throttle::Sparing;
+use peers::log_throttle::SharedLogThrottle;
 
 /// Changes of sessions that are refused, which any client can cause.
-static UNGRANTED: Sparing = Sparing::few();
+static UNGRANTED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// Bytes per second.
 const RATE: &str = "rate";
@@ -43,7 +43,7 @@ enum Outcome {
     /// The reply, without the session.
     Reply(Answer),
     /// A change, which has to be done before the reply.
-    Change(Wish),
+    Change(StreamChange),
 }
 
 fn outcome(request: &ClientRequest, member: Option<&Session>) -> Outcome {
@@ -93,9 +93,9 @@ fn get(request: &ClientRequest, member: &Session) -> Answer {
     answer(Some(request), StatusCode::Ok).body("text/parameters", text.into_bytes())
 }
 
-fn wish(request: &ClientRequest) -> Result<Wish, Answer> {
+fn wish(request: &ClientRequest) -> Result<StreamChange, Answer> {
     let said = |status| answer(Some(request), status);
-    let mut wish = Wish::default();
+    let mut wish = StreamChange::default();
     for (name, value) in lines(request.body()) {
         let number = value.and_then(|value| value.parse::<u64>().ok());
         let number = number.filter(|number| *number > 0);
@@ -124,8 +124,8 @@ fn wish(request: &ClientRequest) -> Result<Wish, Answer> {
 fn reply_to_change(
     request: &ClientRequest,
     member: &Session,
-    wish: Wish,
-    changed: Result<Granted, Refusal>,
+    wish: StreamChange,
+    changed: Result<ChangeResult, Refusal>,
 ) -> Answer {
     match changed {
         Ok(granted) => {
@@ -146,7 +146,11 @@ fn reply_to_change(
 const QUEUED_MAX: usize = 8;
 
 /// A request, its session, and its change if that has begun.
-type QueuedRequest = (Box<ClientRequest>, Arc<Session>, Option<(Wish, Change)>);
+type QueuedRequest = (
+    Box<ClientRequest>,
+    Arc<Session>,
+    Option<(StreamChange, Change)>,
+);
 
 /// Changes that go on while packets are moved, and requests that wait for them. They are answered in order.
 #[derive(Default)]
@@ -219,7 +223,10 @@ impl Changes {
 ///
 /// # Errors
 /// The reply, if there is no change.
-fn begin_change(request: &ClientRequest, member: &Session) -> Result<(Wish, Change), Answer> {
+fn begin_change(
+    request: &ClientRequest,
+    member: &Session,
+) -> Result<(StreamChange, Change), Answer> {
     let wish = match outcome(request, Some(member)) {
         Outcome::Reply(said) => return Err(said),
         Outcome::Change(wish) => wish,

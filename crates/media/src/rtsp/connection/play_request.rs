@@ -8,14 +8,14 @@ use sched::units::Nanos;
 
 use super::answer::UNCARRIED;
 use super::range::{self, clock_text, from_ns, npt, utc};
-use super::unwanted::{Unwanted, ends_at, range_error, seconds};
+use super::unwanted::{PlayRefusal, ends_at, range_error, seconds};
 use super::{ClientRequest, Connection, Part};
 use crate::archive::Recording;
 use crate::archive::block::{Block, Kind};
 use crate::archive::drift::Drift;
 use crate::archive::start::{Found, Place};
 use crate::play::presentation::{media_ns, unix_ns};
-use crate::play::{Continuation, Manner};
+use crate::play::{Continuation, PlaybackTerms};
 use crate::rtp::packet::Header;
 use crate::rtsp::transport::Transport;
 use crate::sdp;
@@ -80,13 +80,13 @@ pub(super) struct RequestedPart {
     pub(super) found: Found,
     /// Media time of the last packet in the first block, if that has been read.
     pub(super) lasts_to_ns: Option<u64>,
-    pub(super) manner: Manner,
+    pub(super) manner: PlaybackTerms,
 }
 
 impl RequestedPart {
     /// The length of the first block from the first shown packet on, if the block has been read.
     pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
-        let Manner { scale, speed, .. } = self.manner;
+        let PlaybackTerms { scale, speed, .. } = self.manner;
         let Some(to) = self.lasts_to_ns.filter(|_| !scale.is_by_keys()) else {
             return Nanos::ZERO;
         };
@@ -180,7 +180,7 @@ impl Connection<'_> {
         &self,
         request: &ClientRequest,
         of: &Playable<'_>,
-    ) -> Result<Terms, Unwanted> {
+    ) -> Result<Terms, PlayRefusal> {
         let range = range::requested(request)?;
         let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
@@ -228,7 +228,7 @@ impl Connection<'_> {
         &self,
         request: &ClientRequest,
         of: &Playable<'_>,
-    ) -> Result<Terms, Unwanted> {
+    ) -> Result<Terms, PlayRefusal> {
         let terms = self.terms(request, of)?;
         let archive = &of.parts[0].archive;
         if let Some(from) = terms.from.filter(|_| !archive.goes_on(&of.master)) {
@@ -241,7 +241,11 @@ impl Connection<'_> {
     }
 
     /// Finds the first packets for these terms.
-    pub(super) fn locate(&self, terms: Terms, of: &Playable<'_>) -> Result<PlayRequest, Unwanted> {
+    pub(super) fn locate(
+        &self,
+        terms: Terms,
+        of: &Playable<'_>,
+    ) -> Result<PlayRequest, PlayRefusal> {
         let Terms {
             from,
             is_now,
@@ -274,7 +278,7 @@ impl Connection<'_> {
                 drift: start.drift,
                 found: start.found,
                 lasts_to_ns: None,
-                manner: Manner {
+                manner: PlaybackTerms {
                     scale,
                     speed: Scale::ONE,
                     until_ns: until,
@@ -384,7 +388,7 @@ impl Connection<'_> {
 fn firsts_in(
     block: &Block<'_>,
     from: usize,
-    manner: &Manner,
+    manner: &PlaybackTerms,
 ) -> (Vec<(usize, Header, u64)>, Option<u64>) {
     let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; manner.clock_rates.len()];
     let mut lasts_to_ns = None;
@@ -408,7 +412,7 @@ fn firsts_in(
 }
 
 /// The `Speed` of a request.
-pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, Unwanted> {
+pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, PlayRefusal> {
     let asked = request.typed_header::<Speed>();
     let asked = asked.map_err(|_| range_error("invalid Speed header"))?;
     let Some(asked) = asked.map(f64::from) else {
@@ -421,7 +425,7 @@ pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, Unwanted> 
 }
 
 /// The `Scale` of a request; the original one if the requested one is impossible.
-fn scale(request: &ClientRequest, of: &Playable<'_>) -> Result<Scale, Unwanted> {
+fn scale(request: &ClientRequest, of: &Playable<'_>) -> Result<Scale, PlayRefusal> {
     let asked = request.typed_header::<ScaleHeader>();
     let asked = asked.map_err(|_| range_error("invalid Scale header"))?;
     let Some(asked) = asked.map(f64::from) else {

@@ -22,13 +22,13 @@ use super::parameters::named_part;
 use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::player_rate_min;
 use super::target::unknown_part;
-use super::unwanted::Unwanted;
+use super::unwanted::PlayRefusal;
 use super::{ClientRequest, Connection, ConnectionError, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
 use crate::archive::start::Place;
-use crate::play::presentation::{self, Following, Presentation, media_ns};
-use crate::play::{Continuation, Origin, Others, PlayError, Playback, Upcoming};
+use crate::play::presentation::{self, DriftFollower, Presentation, media_ns};
+use crate::play::{Continuation, FollowingRecordings, Origin, PlayError, Playback, Upcoming};
 use crate::rtsp::input::Next;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::reports::frame;
@@ -92,10 +92,10 @@ impl Connection<'_> {
             .and_then(|terms| self.locate(terms, &playable));
         let mut wanted = match wanted {
             Ok(wanted) => wanted,
-            Err(Unwanted::Range(why)) => {
+            Err(PlayRefusal::Range(why)) => {
                 return (said(StatusCode::InvalidRange).because(why), NextStep::Read);
             }
-            Err(Unwanted::Archive(error)) => {
+            Err(PlayRefusal::Archive(error)) => {
                 let said = said(StatusCode::InternalServerError);
                 return (said.because(error.to_string()), NextStep::Read);
             }
@@ -368,17 +368,21 @@ fn presentation<'b>(
             first_track: *first_track,
             tracks: description.tracks().len(),
             begun_ns: of.begun_ns,
-            drift: Following::new(of.drift, first_ns),
+            drift: DriftFollower::new(of.drift, first_ns),
         });
     }
     Ok(Presentation::new(played, first_unix_ns))
 }
 
 /// The recordings of a volume that are played after the first one; `None` for the master, which is played alone.
-fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Option<Others<'b>> {
+fn others<'b>(
+    shared: &'b Shared,
+    parts: &'b [Part],
+    of: &RequestedPart,
+) -> Option<FollowingRecordings<'b>> {
     let (first, last) = of.numbers?;
     let (master, part) = (parts.first()?, parts.get(of.number)?);
-    Some(Others {
+    Some(FollowingRecordings {
         client: &shared.client,
         description: &part.description,
         master: (&master.archive, master.recording),

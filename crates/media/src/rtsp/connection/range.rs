@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use rtsp_types::headers::{self, NptRange, NptTime, Range, UtcRange, UtcTime};
 
 use super::ClientRequest;
-use super::unwanted::{Unwanted, range_error};
+use super::unwanted::{PlayRefusal, range_error};
 use crate::play::presentation::media_ns;
 
 /// The range of a request, if it has one.
-pub(super) fn requested(request: &ClientRequest) -> Result<Option<Range>, Unwanted> {
+pub(super) fn requested(request: &ClientRequest) -> Result<Option<Range>, PlayRefusal> {
     let text = request.header(&headers::RANGE).map(|of| of.as_str().trim());
     if text.is_some_and(is_before_all) {
         return Ok(Some(Range::Npt(NptRange::From(NptTime::Seconds(0, None)))));
@@ -64,8 +64,11 @@ fn nanos(time: NptTime) -> Option<u64> {
 }
 
 /// As [`npt`], for times of the wall clock and a recording that began at `begun_ns`.
-pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
-    let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
+pub(super) fn utc(
+    range: UtcRange,
+    begun_ns: i128,
+) -> Result<(Option<u64>, Option<u64>), PlayRefusal> {
+    let after = |time: UtcTime| -> Result<Option<u64>, PlayRefusal> {
         let at = utc_unix_ns(time).ok_or_else(|| range_error(format!("{time}: no such time")))?;
         Ok(Some(from_ns(media_ns(i128::from(at), begun_ns))))
     };

@@ -21,7 +21,7 @@ use super::{
 use crate::archive::block::Kind;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
-use crate::rtsp::receive::{ITEMS_AT_A_TIME, Partial, ReceiveError, Wakes};
+use crate::rtsp::receive::{ITEMS_AT_A_TIME, PartialPacket, ReceiveError, WakeEvent};
 use crate::rtsp::reports::Reports;
 use crate::rtsp::transport::Transport;
 use crate::session::registry::Session;
@@ -45,7 +45,7 @@ struct RecordingRun<'r, 's> {
     transports: &'r [Option<Transport>],
     session_id: &'r str,
     reports: Reports,
-    partial: Option<Partial>,
+    partial: Option<PartialPacket>,
     /// Items that may still be taken from the connection in this turn.
     items_left: usize,
 }
@@ -377,19 +377,19 @@ impl Connection<'_> {
         &self,
         run: &RecordingRun<'_, '_>,
         plan: SleepPlan,
-    ) -> Result<Vec<Wakes>, ConnectionError> {
+    ) -> Result<Vec<WakeEvent>, ConnectionError> {
         let (recorder, transports) = (&*run.recorder, run.transports);
         let mut wait = Wait::new();
-        wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
-        wait.readable(run.member.ends(), Wakes::Stop);
-        wait.readable(recorder.writer().event(), Wakes::Disks);
-        wait.readable(recorder.writer().memory_event(), Wakes::Disks);
+        wait.readable(self.shared.stop.as_fd(), WakeEvent::Stop);
+        wait.readable(run.member.ends(), WakeEvent::Stop);
+        wait.readable(recorder.writer().event(), WakeEvent::Disks);
+        wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
         let is_interleaved = |transport: &Option<Transport>| {
             matches!(transport, Some(Transport::Interleaved { .. }))
         };
         // Requests between packets are not read either while there is no room for the packets.
         if plan.has_room || !transports.iter().any(is_interleaved) {
-            self.link.hear(&mut wait, Wakes::Socket);
+            self.link.hear(&mut wait, WakeEvent::Socket);
         }
         for (track, transport) in transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
@@ -397,12 +397,12 @@ impl Connection<'_> {
                 && !recorder.is_receiving()
             {
                 // A sender that restarts says BYE by RTCP and goes on by RTP: RTCP is received first.
-                wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
-                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
+                wait.readable(rtcp.as_fd(), WakeEvent::Track(track, Kind::Rtcp));
+                wait.readable(rtp.as_fd(), WakeEvent::Track(track, Kind::Rtp));
             }
         }
         if plan.awaits_writable {
-            wait.add(self.link.as_fd(), PollFlags::OUT, Wakes::Writable);
+            wait.add(self.link.as_fd(), PollFlags::OUT, WakeEvent::Writable);
         }
         let silent_at = self.heard.saturating_add(self.timeout());
         let due = recorder.writer().next_at().into_iter().chain(plan.until);

@@ -16,12 +16,12 @@ use super::{
     ClientRequest, Connection, Part, RecordingReservation, ReservedStream, Role, RtspSession,
 };
 use crate::archive::{Archive, ArchiveError, Recording};
-use crate::rtsp::access::Right;
+use crate::rtsp::access::AccessRight;
 use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
 use crate::session::demand::RateEstimate;
 use crate::session::rate_from::RateFrom;
-use crate::session::registry::{About, Does};
+use crate::session::registry::{SessionSubject, SessionUse};
 
 /// A player reserves at least a block in this time, so that playing begins that soon: by UDP, GStreamer waits for 5 s.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
@@ -49,7 +49,7 @@ impl Connection<'_> {
             Ok(volume) => volume,
             Err(said) => return said,
         };
-        if let Err(said) = self.may(request, Right::Record, &volume) {
+        if let Err(said) = self.may(request, AccessRight::Record, &volume) {
             return said;
         }
         let kind = request.header(&CONTENT_TYPE).map(|kind| kind.as_str());
@@ -260,9 +260,9 @@ impl Connection<'_> {
                 }
                 refused_because(request, &error, refusal).logged()
             })?;
-        let about = About {
+        let about = SessionSubject {
             who: self.peer.to_string(),
-            does: Does::Plays,
+            does: SessionUse::Plays,
             volume: volume.to_owned(),
             recording: recording.number,
         };
@@ -358,9 +358,9 @@ impl Connection<'_> {
                 }
                 refused_because(request, &error, refusal).logged()
             })?;
-        let about = About {
+        let about = SessionSubject {
             who: self.peer.to_string(),
-            does: Does::Records,
+            does: SessionUse::Records,
             volume: archive.volume().name().to_owned(),
             recording: writing.number(),
         };

@@ -5,13 +5,13 @@ use std::ops::Range;
 use sched::units::Nanos;
 
 use super::play_request::Playable;
-use super::unwanted::{Unwanted, ends_at, range_error};
+use super::unwanted::{PlayRefusal, ends_at, range_error};
 use super::{Connection, Part};
 use crate::archive::drift::Drift;
 use crate::archive::start::{self, Found, Start};
 use crate::archive::{ArchiveError, Recording};
 use crate::play::presentation::unix_ns;
-use crate::play::trick::{Direction, Keys};
+use crate::play::trick::{Direction, KeyFrames};
 use crate::session::Scale;
 
 /// Distance in blocks between a live player and the newest block on the disks.
@@ -94,7 +94,7 @@ impl Connection<'_> {
         of: &Playable<'_>,
         (from, is_now): (Option<u64>, bool),
         scale: Scale,
-    ) -> Result<Vec<Option<PartStart>>, Unwanted> {
+    ) -> Result<Vec<Option<PartStart>>, PlayRefusal> {
         // Without a Range playing continues where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none() && !is_now);
         let paused = paused.unwrap_or_default();
@@ -172,7 +172,7 @@ impl Connection<'_> {
     }
 
     /// The wall-clock time at which a live player begins: the newest that all parts have on the disks.
-    fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
+    fn now_in(&self, of: &Playable<'_>) -> Result<i128, PlayRefusal> {
         let mut newest = Vec::with_capacity(of.parts.len());
         for (part, recordings) in of.parts.iter().zip(&of.recordings) {
             let Some(recording) = recordings.last() else {
@@ -202,7 +202,7 @@ impl Connection<'_> {
         recording: &Recording,
         at: i128,
         scale: Scale,
-    ) -> Result<Option<Found>, Unwanted> {
+    ) -> Result<Option<Found>, PlayRefusal> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let is_back = scale < Scale(0);
         let Ok(at) = u64::try_from(at) else {
@@ -220,7 +220,7 @@ impl Connection<'_> {
         if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
             return Ok(Some(found));
         }
-        let mut keys = Keys::new(archive, client, *recording, Scale::ONE, at);
+        let mut keys = KeyFrames::new(archive, client, *recording, Scale::ONE, at);
         let next = keys
             .next_key(|_, _| Nanos::ZERO)?
             .map(|key| Found::from(Start::from(key)));
@@ -340,7 +340,7 @@ impl Connection<'_> {
         recording: &Recording,
         from: Option<u64>,
         scale: Scale,
-    ) -> Result<Found, Unwanted> {
+    ) -> Result<Found, PlayRefusal> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let at = |time| self.start_at(part, recording, time, scale);
         match from {

@@ -10,7 +10,7 @@ use super::meanwhile::longest;
 use super::{ClientRequest, Connection};
 use crate::archive::archives::OpenError;
 use crate::archive::{Archive, ArchiveError, Recording};
-use crate::rtsp::access::Right;
+use crate::rtsp::access::AccessRight;
 use crate::sdp::{self, Description};
 
 /// Recordings that are played together, at most.
@@ -142,7 +142,7 @@ impl Connection<'_> {
         }
         let mut recorded: Vec<PlayableRecording> = Vec::with_capacity(count);
         for volume in &target.volumes {
-            self.may(request, Right::Play, volume)?;
+            self.may(request, AccessRight::Play, volume)?;
             if recorded
                 .iter()
                 .any(|of| of.archive.volume().name() == volume)

@@ -68,7 +68,7 @@ impl Recorder {
             self.backlog = (self.backlog + more.min(room)).saturating_sub(gone);
             while self.came / BLOCK > self.sealed {
                 self.sealed += 1;
-                self.demand.block(Seen {
+                self.demand.block(BlockSample {
                     arrival_ns: self.now_ms * MS,
                     media_ns: self.media_ms * MS / 1_000,
                     packets: 64,
@@ -158,7 +158,7 @@ fn file_sent_faster_than_its_media_time_needs_the_rate_of_the_media() {
     let mut of = Recorder::new(rate(10), rate(1_000));
     let mut demand = of.demand.clone();
     for block in 0..20 {
-        demand.block(Seen {
+        demand.block(BlockSample {
             arrival_ns: block * 100 * MS,
             media_ns: block * 50 * MS,
             packets: 1,
@@ -172,7 +172,7 @@ fn file_sent_faster_than_its_media_time_needs_the_rate_of_the_media() {
     of.demand = demand.clone();
     assert_eq!(demand.look(at(2_000), rate(10), starved), None);
     for block in 20..30 {
-        demand.block(Seen {
+        demand.block(BlockSample {
             arrival_ns: block * 100 * MS,
             media_ns: block * 50 * MS,
             packets: 1,
@@ -186,7 +186,7 @@ fn file_sent_faster_than_its_media_time_needs_the_rate_of_the_media() {
 fn blocks_before_the_first_look_are_measured() {
     let mut demand = RecorderDemand::new(BLOCK, rate(1), Time::ZERO);
     for block in 0..20 {
-        demand.block(Seen {
+        demand.block(BlockSample {
             arrival_ns: block * MS,
             media_ns: block * 200 * MS,
             packets: 10,
@@ -215,7 +215,7 @@ fn constant_timestamps_are_ignored_and_missing_packets_count() {
         let mut demand = RecorderDemand::new(BLOCK, rate(10), Time::ZERO);
         demand.look(at(0), rate(10), starved);
         for block in 0..20 {
-            demand.block(Seen {
+            demand.block(BlockSample {
                 arrival_ns: block * 50 * MS,
                 media_ns: block * media_ms * MS,
                 packets: 10,
@@ -232,7 +232,7 @@ fn constant_timestamps_are_ignored_and_missing_packets_count() {
 fn player_requests_the_rate_that_it_reads_and_lowers_a_guess() {
     let blocks = |demand: &mut PlayerDemand, from: u64, count: u64, ms: u64| {
         for block in from..from + count {
-            demand.block(Seen {
+            demand.block(BlockSample {
                 arrival_ns: block * ms * MS,
                 media_ns: block * ms * MS,
                 packets: 1,

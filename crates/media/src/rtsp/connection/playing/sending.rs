@@ -328,7 +328,7 @@ impl Connection<'_> {
             is_live: false,
         };
         match self.terms_within(request, &of) {
-            Err(Unwanted::Range(why)) => Some(why),
+            Err(PlayRefusal::Range(why)) => Some(why),
             // Errors of the archive are reported when it is played.
             _ => None,
         }

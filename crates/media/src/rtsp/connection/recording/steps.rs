@@ -9,7 +9,7 @@ use sched::units::Time;
 
 use super::super::ClientRequest;
 use crate::archive::block::Kind;
-use crate::rtsp::receive::{Came, Wakes};
+use crate::rtsp::receive::{Received, WakeEvent};
 
 /// The next thing to do.
 #[derive(PartialEq, Eq, Debug)]
@@ -135,41 +135,41 @@ impl RecordingSteps {
     }
 
     /// The sleep has ended, with this ready.
-    pub(super) fn woken(&mut self, ready: &[Wakes], now: Time) {
-        if ready.contains(&Wakes::Disks) {
+    pub(super) fn woken(&mut self, ready: &[WakeEvent], now: Time) {
+        if ready.contains(&WakeEvent::Disks) {
             self.actions.push_back(Action::DrainDisks);
         }
-        if ready.contains(&Wakes::Stop) {
+        if ready.contains(&WakeEvent::Stop) {
             self.actions.push_back(Action::End(EndReason::Stopped));
             return;
         }
-        let is_quiet = !self.reads_at_once && !ready.iter().any(Wakes::is_of_packets);
+        let is_quiet = !self.reads_at_once && !ready.iter().any(WakeEvent::is_of_packets);
         if is_quiet && self.over_at.is_some_and(|at| now >= at) {
             self.actions.push_back(Action::End(EndReason::SendersLeft));
             return;
         }
         let datagrams = ready.iter().filter_map(|of| match of {
-            Wakes::Track(track, kind) => Some(Action::ReceiveDatagrams(*track, *kind)),
+            WakeEvent::Track(track, kind) => Some(Action::ReceiveDatagrams(*track, *kind)),
             _ => None,
         });
         self.actions.extend(datagrams);
-        if self.reads_at_once || ready.contains(&Wakes::Socket) {
+        if self.reads_at_once || ready.contains(&WakeEvent::Socket) {
             self.actions.push_back(Action::ReadConnection);
         }
     }
 
     /// The connection was read.
-    pub(super) fn received(&mut self, came: Came) {
+    pub(super) fn received(&mut self, came: Received) {
         match came {
-            Came::Request(request) => {
+            Received::Request(request) => {
                 // A peer that reads its replies slowly does not keep the disks from what is due for them.
                 self.input = PendingInput::Waiting;
                 self.actions.push_front(Action::Answer(request));
             }
-            Came::Response(_) => self.actions.push_front(Action::ReadConnection),
-            Came::Nothing => self.input = PendingInput::Empty,
-            Came::NoRoom | Came::More => self.input = PendingInput::Waiting,
-            Came::End => self.actions.push_front(Action::End(EndReason::Closed)),
+            Received::Response(_) => self.actions.push_front(Action::ReadConnection),
+            Received::Nothing => self.input = PendingInput::Empty,
+            Received::NoRoom | Received::More => self.input = PendingInput::Waiting,
+            Received::End => self.actions.push_front(Action::End(EndReason::Closed)),
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
     /// Steps whose connection is empty.
     fn idle() -> RecordingSteps {
         let mut steps = RecordingSteps::new();
-        steps.received(Came::Nothing);
+        steps.received(Received::Nothing);
         steps
     }
 
@@ -209,7 +209,7 @@ mod tests {
         std::iter::from_fn(|| steps.next_action()).collect()
     }
 
-    fn woken(steps: &mut RecordingSteps, ready: &[Wakes], now: u64) -> Vec<Action> {
+    fn woken(steps: &mut RecordingSteps, ready: &[WakeEvent], now: u64) -> Vec<Action> {
         steps.woken(ready, Time(now));
         actions(steps)
     }
@@ -220,7 +220,7 @@ mod tests {
         let plan = steps.begin_turn(conditions());
         assert_eq!(plan.sleep, SleepKind::Poll);
         assert_eq!(woken(&mut steps, &[], 0), [Action::ReadConnection]);
-        steps.received(Came::Nothing);
+        steps.received(Received::Nothing);
         let plan = steps.begin_turn(conditions());
         assert_eq!(
             plan,
@@ -239,11 +239,11 @@ mod tests {
         let mut steps = idle();
         steps.begin_turn(conditions());
         let ready = [
-            Wakes::Socket,
-            Wakes::Track(1, Kind::Rtcp),
-            Wakes::Track(0, Kind::Rtp),
-            Wakes::Writable,
-            Wakes::Disks,
+            WakeEvent::Socket,
+            WakeEvent::Track(1, Kind::Rtcp),
+            WakeEvent::Track(0, Kind::Rtp),
+            WakeEvent::Writable,
+            WakeEvent::Disks,
         ];
         let expected = [
             Action::DrainDisks,
@@ -258,7 +258,11 @@ mod tests {
     fn stop_ends_the_recording_before_anything_is_received() {
         let mut steps = idle();
         steps.begin_turn(conditions());
-        let ready = [Wakes::Stop, Wakes::Socket, Wakes::Track(0, Kind::Rtp)];
+        let ready = [
+            WakeEvent::Stop,
+            WakeEvent::Socket,
+            WakeEvent::Track(0, Kind::Rtp),
+        ];
         let expected = [Action::End(EndReason::Stopped)];
         assert_eq!(woken(&mut steps, &ready, 0), expected);
     }
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn input_without_room_waits_and_is_read_when_there_is_room() {
         let mut steps = idle();
-        steps.received(Came::NoRoom);
+        steps.received(Received::NoRoom);
         let full = Conditions {
             has_room: false,
             over_at: Some(Time(1)),
@@ -299,7 +303,7 @@ mod tests {
         assert_eq!(steps.begin_turn(left).until, Some(Time(20)));
         assert_eq!(woken(&mut steps, &[], 19), []);
         steps.begin_turn(left);
-        let packets = woken(&mut steps, &[Wakes::Track(0, Kind::Rtp)], 20);
+        let packets = woken(&mut steps, &[WakeEvent::Track(0, Kind::Rtp)], 20);
         assert_eq!(packets, [Action::ReceiveDatagrams(0, Kind::Rtp)]);
         let part = Conditions {
             is_mid_packet: true,
@@ -316,12 +320,12 @@ mod tests {
     fn request_is_answered_and_other_input_waits_for_the_next_turn() {
         let mut steps = idle();
         steps.begin_turn(conditions());
-        steps.woken(&[Wakes::Socket], Time(0));
+        steps.woken(&[WakeEvent::Socket], Time(0));
         assert_eq!(steps.next_action(), Some(Action::ReadConnection));
         let request =
             rtsp_types::Request::builder(rtsp_types::Method::Options, rtsp_types::Version::V1_0);
         let request = Box::new(request.build(Vec::new()));
-        steps.received(Came::Request(request.clone()));
+        steps.received(Received::Request(request.clone()));
         assert_eq!(actions(&mut steps), [Action::Answer(request)]);
         steps.end_turn(Time(0), NEVER);
         assert_eq!(actions(&mut steps), [Action::RestartSilence]);
@@ -334,9 +338,9 @@ mod tests {
         steps.begin_turn(conditions());
         let response =
             rtsp_types::Response::builder(rtsp_types::Version::V1_0, rtsp_types::StatusCode::Ok);
-        steps.received(Came::Response(Box::new(response.build(Vec::new()))));
+        steps.received(Received::Response(Box::new(response.build(Vec::new()))));
         assert_eq!(actions(&mut steps), [Action::ReadConnection]);
-        steps.received(Came::End);
+        steps.received(Received::End);
         let closed = [Action::End(EndReason::Closed)];
         assert_eq!(actions(&mut steps), closed);
     }
