@@ -46,7 +46,7 @@ fn after_crash(rig: Rig, rng: &mut StdRng) -> [Vec<u8>; 2] {
 
 /// Has `write` write data at both places by one connection, with another one beside it, cuts the power
 /// after it, and checks that all of it is there.
-fn what_is_written_survives(what: &str, write: impl Fn(&mut Wire, &mut Wire, &[u8])) {
+fn written_data_survives(what: &str, write: impl Fn(&mut Wire, &mut Wire, &[u8])) {
     let mut rng = StdRng::seed_from_u64(seed(what, None));
     for durability in KINDS {
         let rig = rig(durability, &pattern(1, LENGTH));
@@ -61,7 +61,7 @@ fn what_is_written_survives(what: &str, write: impl Fn(&mut Wire, &mut Wire, &[u
 
 #[test]
 fn a_flush_on_one_connection_covers_what_was_answered_on_another() {
-    what_is_written_survives("flush", |writer, other, data| {
+    written_data_survives("flush", |writer, other, data| {
         assert_eq!(writer.write(0, REWRITTEN, data).error, 0);
         assert_eq!(writer.write(0, FRESH, data).error, 0);
         assert_eq!(other.ask(cmd::FLUSH, 0, 0, 0).error, 0);
@@ -70,7 +70,7 @@ fn a_flush_on_one_connection_covers_what_was_answered_on_another() {
 
 #[test]
 fn a_forced_write_needs_no_flush() {
-    what_is_written_survives("forced", |writer, _, data| {
+    written_data_survives("forced", |writer, _, data| {
         assert_eq!(writer.write(cmd::FUA, REWRITTEN, data).error, 0);
         assert_eq!(writer.write(cmd::FUA, FRESH, data).error, 0);
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Durability;
-use engine::pool::{CreateOptions, Floor, OpenOptions, StallLimits, Pool, PoolDisk, PoolError};
+use engine::pool::{CreateOptions, Floor, OpenOptions, Pool, PoolDisk, PoolError, StallLimits};
 use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 use sched::units::{Bytes, Nanos, SectorCount};

@@ -23,7 +23,7 @@ fn left_in(parent: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_left_is_removed_and_what_lives_or_is_kept_is_not() {
+fn remains_are_removed_and_live_or_kept_folders_stay() {
     let parent = tempfile::tempdir().unwrap();
     let living = Scratch::new(Some(parent.path()), false, Bytes(1)).unwrap();
     let kept = Scratch::new(Some(parent.path()), true, Bytes(1)).unwrap();
@@ -51,7 +51,7 @@ fn too_little_room_is_said_before_anything_is_made() {
 }
 
 #[test]
-fn what_only_looks_like_a_lock_holds_nobody_up() {
+fn false_lock_is_no_obstacle() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join(format!("{PREFIX}pipe"));
     std::fs::create_dir(&folder).unwrap();
@@ -73,7 +73,7 @@ fn what_only_looks_like_a_lock_holds_nobody_up() {
 }
 
 #[test]
-fn what_is_elsewhere_or_somebody_elses_is_left_alone() {
+fn folders_elsewhere_or_of_others_are_left_alone() {
     let (parent, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let strange = left_in(elsewhere.path(), "strange");
     let name = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
