@@ -12,6 +12,7 @@ mod circles;
 mod imports;
 mod layers;
 mod modules;
+mod prose;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -86,6 +87,13 @@ fn check() -> Result<String, String> {
                 ));
             }
         }
+    }
+    if let Some(count) = prose::too_many_hard_comments()? {
+        wrong.push(format!(
+            "{count} comments begin with {}, and at most {} may: begin them with a subject",
+            prose::HARD.join(", "),
+            prose::HARD_COMMENTS_MAX
+        ));
     }
     if wrong.is_empty() {
         Ok(String::new())
@@ -162,6 +170,8 @@ fn table() -> Result<String, String> {
         ("functions over 70 lines", sizes.long),
         ("longest import circle, files", longest),
     ];
-    let lines = figures.map(|(name, figure)| format!("{name}\t{figure}\n"));
-    Ok(lines.concat())
+    let figures = figures.into_iter().chain(prose::figures()?);
+    Ok(figures
+        .map(|(name, figure)| format!("{name}\t{figure}\n"))
+        .collect())
 }

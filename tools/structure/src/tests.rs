@@ -315,3 +315,15 @@ fn the_lines_of_a_function_are_those_of_its_body() {
     assert_eq!(sizes.functions, 2);
     assert_eq!(sizes.long, 1);
 }
+
+#[test]
+fn comment_that_begins_with_a_relative_clause_is_hard() {
+    let source = "//! What is here.\n/// Whatever.\n// Who comes\n    /// So many.\nlet who = \"// Who\"; // Who\n/// Number of parts.";
+    assert_eq!(prose::hard_comments(source), 3);
+}
+
+#[test]
+fn sentences_of_a_page_are_counted_without_headings_tables_and_code() {
+    let page = "# A heading of five words\n\nOne two three. Four\nfive `six`; seven or eight!\n\n* an item\n1. another item with 5 words\n\n| a | table |\n\n```text\nsome code here.\n```\nlast";
+    assert_eq!(prose::sentence_words(page), [3, 3, 3, 2, 5, 1]);
+}
