@@ -1,13 +1,15 @@
 //! Interpretation of a camera's answers. Where an answer leaves something out, the request stands for it.
 
-use rtsp_types::Url;
 use rtsp_types::headers::transport::{RtpTransportParameters, Transport};
 use rtsp_types::headers::{LOCATION, TRANSPORT};
+use rtsp_types::{Response, Url};
 use sched::units::Nanos;
 
 use super::SourceError;
-use super::connection::Answer;
 use crate::rtsp::transport::transports;
+
+/// An answer with its body.
+pub(super) type Answer = Response<Vec<u8>>;
 
 /// The shortest timeout of a session that is used: keep-alives are sent at half of it.
 const TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
@@ -25,12 +27,6 @@ pub(super) fn redirect(answer: &Answer) -> Option<&str> {
 /// True if the camera refuses for good. Time, bandwidth and a lost session (408, 453, 454, 503) are temporary.
 pub(super) fn is_refusal(status: u16) -> bool {
     status >= 400 && !matches!(status, 408 | 453 | 454 | 503)
-}
-
-/// True if a SETUP with this answer may succeed by another transport: the status names no other cause, such as the URL,
-/// the login or bandwidth.
-pub(super) fn may_be_of_transport(status: u16) -> bool {
-    matches!(status, 400 | 406 | 461 | 462 | 500 | 501 | 551)
 }
 
 /// The identifier and the timeout of a `Session` header, as far as it states them.

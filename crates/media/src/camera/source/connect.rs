@@ -11,13 +11,15 @@ use engine::event::EventFd;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
-use super::connection::ANSWER_WITHIN;
 use super::{Address, SourceError};
 use crate::record::RtpRecorder;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
+
+/// Limit for a lookup, a connect, and each answer of a camera.
+pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
 
 /// Waits for a camera.
 pub(super) struct Waiter<'w, 's> {

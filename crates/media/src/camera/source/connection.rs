@@ -5,8 +5,8 @@ mod exchange;
 use std::net::{SocketAddr, TcpStream};
 
 use engine::clock;
+use rtsp_types::Method;
 use rtsp_types::headers::{ACCEPT, CONTENT_BASE, CONTENT_LOCATION, PUBLIC, TRANSPORT};
-use rtsp_types::{Method, Response};
 use sched::units::{Nanos, Time};
 
 use super::address::RedirectError;
@@ -26,14 +26,8 @@ use crate::rtsp::transport::{Transport, are_free};
 use crate::sdp::Description;
 use exchange::PendingRequest;
 
-/// Limit for a lookup, a connect, and each answer of a camera.
-pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
-
 /// The session's timeout if the camera states none (RFC 2326, section 12.37).
 const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
-
-/// An answer with its body.
-pub(super) type Answer = Response<Vec<u8>>;
 
 /// The answer to DESCRIBE.
 pub(super) enum Described {

@@ -9,15 +9,16 @@ use sched::units::Nanos;
 
 use super::LowerTransport;
 use super::address::RedirectError;
-use super::answers::may_be_of_transport;
 use super::login::LoginError;
-use super::recording::REDIRECTS_MAX;
 use crate::archive::ArchiveError;
 use crate::archive::archives::OpenError;
 use crate::record::RecordError;
 use crate::rtsp::input::InputError;
 use crate::rtsp::receive::ReceiveError;
 use crate::sdp::DescriptionError;
+
+/// Redirects that are followed in one attempt.
+pub(super) const REDIRECTS_MAX: usize = 3;
 
 /// Why a source does not record at the moment. The messages are the `reason` of `source show`.
 #[derive(Debug, thiserror::Error)]
@@ -87,11 +88,14 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
-    /// True if the other transport may succeed: this one was refused, or the camera chose another.
+    /// True if the other transport may succeed: this one was refused, the camera chose another, or the status names no
+    /// other cause, such as the URL, the login or bandwidth.
     pub(super) fn may_be_of_transport(&self) -> bool {
         match self {
             Self::Transport => true,
-            Self::Status(Method::Setup, status, _) => may_be_of_transport(*status),
+            Self::Status(Method::Setup, status, _) => {
+                matches!(status, 400 | 406 | 461 | 462 | 500 | 501 | 551)
+            }
             _ => false,
         }
     }

@@ -9,6 +9,7 @@ use sched::units::{Bytes, BytesPerSecond, Time};
 
 use super::address::{LowerTransport, RedirectError};
 use super::connection::{CameraConnection, Described};
+use super::error::REDIRECTS_MAX;
 use super::login::LoginError;
 use super::session::CameraSession;
 use super::{BackOff, SourceError, State, Worker};
@@ -19,9 +20,6 @@ use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::{SessionSubject, SessionUse};
-
-/// Redirects that are followed in one attempt.
-pub(super) const REDIRECTS_MAX: usize = 3;
 
 impl Worker {
     /// Makes one recording, and returns why it ended.

@@ -8,7 +8,8 @@ use engine::clock;
 use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
-use super::connection::{ANSWER_WITHIN, CameraConnection};
+use super::connect::ANSWER_WITHIN;
+use super::connection::CameraConnection;
 use super::{BackOff, LowerTransport, SourceError, State, Worker};
 use crate::archive::block::Kind;
 use crate::record::RtpRecorder;

@@ -10,9 +10,9 @@ use rtsp_types::{Method, Request, StatusCode, Url, Version};
 use rustix::event::PollFlags;
 use sched::units::Time;
 
-use super::{ANSWER_WITHIN, Answer, CameraConnection};
-use crate::camera::source::answers::{is_refusal, redirect, session};
-use crate::camera::source::connect::{WaitFor, Waiter};
+use super::CameraConnection;
+use crate::camera::source::answers::{Answer, is_refusal, redirect, session};
+use crate::camera::source::connect::{ANSWER_WITHIN, WaitFor, Waiter};
 use crate::camera::source::{SourceError, camera_requests};
 use crate::rtsp::input::{InputError, Next};
 
