@@ -8,7 +8,7 @@
 //!
 //! A recording is divided at key frames ([`cuts`]), and each *segment* between two cuts is made on its own. A
 //! file is a head and then one segment after another, so any part of it can be made without the parts before
-//! it. Browsers play such segments from a [list](Known). Blocks are read one after another as best effort: an
+//! it. Browsers play such segments from a [list](SegmentListCache). Blocks are read one after another as best effort: an
 //! export uses what the streams leave. Memory holds a block and the frames of a fragment, however long the
 //! recording is.
 //!

@@ -58,7 +58,7 @@ impl StreamChange {
 /// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChangeResult {
-    /// The most by which data may be late once, because less than needed was [read ahead](Wish::within), or
+    /// The most by which data may be late once, because less than needed was [read ahead](StreamChange::within), or
     /// because the disks could not carry the faster rate. Zero if nothing is late.
     pub late: Nanos,
 }
@@ -188,7 +188,7 @@ impl Changer {
     }
 
     /// Makes all requested changes or none, after any change under way. Waits for blocks in flight unless only the
-    /// buffers change, for others that have to give back memory, and for [reading ahead](Wish::within). A block
+    /// buffers change, for others that have to give back memory, and for [reading ahead](StreamChange::within). A block
     /// that is submitted meanwhile and lies outside of the new range fails.
     ///
     /// # Errors
