@@ -30,10 +30,10 @@ pub fn why_not(expected: &[u8], found: &[u8]) -> String {
     };
     match Superblock::parse(found) {
         Ok(now) if now.pool != was.pool => {
-            "another pool has been made of it while this server used it".to_owned()
+            "another pool was created on it while this server used it".to_owned()
         }
         Ok(now) if now.number != was.number => format!(
-            "this is also disk {} of the pool, by another name",
+            "it is disk {} of the pool under another name",
             now.number.0
         ),
         Ok(now) => format!(
@@ -41,7 +41,7 @@ pub fn why_not(expected: &[u8], found: &[u8]) -> String {
             now.generation, was.generation
         ),
         Err(error) => {
-            format!("something else has written over its superblock ({error})")
+            format!("another program has overwritten its superblock ({error})")
         }
     }
 }

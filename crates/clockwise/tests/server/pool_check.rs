@@ -194,7 +194,7 @@ fn a_disk_that_was_away_while_the_pool_changed_is_stale() {
         assert_eq!(server.terminate().0, Some(0));
         copy(&site.path(disk), &site.path("new"));
         copy(&site.path("old"), &site.path(disk));
-        let help = "lacks what was written since";
+        let help = "lacks later writes";
         finds(
             &site,
             1,
@@ -266,7 +266,7 @@ fn a_damaged_record_in_the_log_is_an_error_and_not_its_end() {
         .and_then(|name| name.to_str())
         .expect("a name");
     let what = format!("record {lost} is lost, but later ones are there");
-    let help = "lost what it had acknowledged";
+    let help = "lost acknowledged writes";
     finds(&site, 1, &[(disk, true, &what, help)]);
     is_not_served(&site, &[disk, &what, help]);
 }

@@ -69,7 +69,7 @@ pub enum PoolError {
     #[error("volume {0:?} exists already")]
     VolumeExists(String),
     /// Not a valid name.
-    #[error("{name:?} is no volume name: {reason}")]
+    #[error("{name:?} is not a valid volume name: {reason}")]
     BadName {
         /// The name as given.
         name: String,
