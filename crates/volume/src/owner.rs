@@ -32,10 +32,9 @@ pub fn why_not(expected: &[u8], found: &[u8]) -> String {
         Ok(now) if now.pool != was.pool => {
             "another pool was created on it while this server used it".to_owned()
         }
-        Ok(now) if now.number != was.number => format!(
-            "it is disk {} of the pool under another name",
-            now.number.0
-        ),
+        Ok(now) if now.number != was.number => {
+            format!("it is disk {} of the pool under another name", now.number.0)
+        }
         Ok(now) => format!(
             "another server has opened the pool since: the disk is at generation {}, this server at {}",
             now.generation, was.generation

@@ -235,7 +235,7 @@ fn publisher_that_waits_for_a_buffer_is_not_silent() {
     let (_, log) = serve.terminate();
     let packets = format!(" packets={} ", number(&found, "packets"));
     assert!(
-        log.contains(&packets) && !log.contains("nothing was heard"),
+        log.contains(&packets) && !log.contains("nothing was received"),
         "{log}"
     );
 }
@@ -445,5 +445,5 @@ fn is_named_as_that(is_shown: bool) {
     assert!(log.contains(&said), "{said}: {log}");
     let named = lines(&log, "packets are missing").join("\n");
     assert!(named.contains("no buffer was free"), "{log}");
-    assert!(!named.contains("did not come"), "{log}");
+    assert!(!named.contains("not received"), "{log}");
 }

@@ -48,7 +48,10 @@ fn unprintable_stream_name_is_refused() {
         assert_eq!(status, 422, "{name:?}: {problem}");
         assert_eq!(problem["where"], "name", "{name:?}");
         let what = problem["what"].as_str().unwrap_or_default();
-        assert!(what.contains("is not a valid stream name: it "), "{problem}");
+        assert!(
+            what.contains("is not a valid stream name: it "),
+            "{problem}"
+        );
     }
     for (name, called) in [(json!("Kamera 1"), "Kamera 1"), (Value::Null, "v")] {
         let (status, reserved) = reserve(name);

@@ -37,8 +37,7 @@ const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
 const FLOOR: &str = "the floor";
 
 /// Remedy for a floor that a disk cannot carry.
-const FLOOR_REMEDY: &str =
-    "give best effort a smaller share or a longer period, or no floor";
+const FLOOR_REMEDY: &str = "give best effort a smaller share or a longer period, or no floor";
 
 /// Remedy for two servers on one pool.
 pub const TWO_SERVERS_REMEDY: &str = "find the other server (its names of the disks may differ, and it may run on another host), decide which server is to serve the pool, and start only that one";

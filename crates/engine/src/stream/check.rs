@@ -16,7 +16,8 @@ use crate::state::volume::VolumeCore;
 use crate::volume_io::request::REQUEST_BYTES_MAX;
 
 /// Remedy for an invalid block size.
-const BLOCK_REMEDY: &str = "give a size such as 256 KiB or 1 MiB, or none: the pool then proposes one";
+const BLOCK_REMEDY: &str =
+    "give a size such as 256 KiB or 1 MiB, or none: the pool then proposes one";
 
 /// Remedy for an invalid range.
 const RANGE_REMEDY: &str = "give a range within the volume, in whole sectors of its disks (sizes in MiB or GiB are), or grow the volume";

@@ -202,8 +202,7 @@ impl Cache {
     }
 }
 
-const INDIRECT: &str =
-    "its file system has no direct I/O, so the host's cache lies between the scheduler and the disk";
+const INDIRECT: &str = "its file system has no direct I/O, so the host's cache lies between the scheduler and the disk";
 
 const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache and no FUA, so each write is followed by a flush, which its profile may not include; turn the cache off (hdparm -W 0)";
 
@@ -235,9 +234,9 @@ fn check_durability(wanted: Durability, found: Durability) -> Result<Durability,
         (Durability::WriteThrough, Durability::Fua) => Err(
             "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or use durability `fua`",
         ),
-        (Durability::WriteThrough, Durability::Host) => Err(
-            "it is a file behind the host's cache; use durability `host` or `fua`",
-        ),
+        (Durability::WriteThrough, Durability::Host) => {
+            Err("it is a file behind the host's cache; use durability `host` or `fua`")
+        }
         (Durability::Host, _) => Err(
             "it is a device: only its drive caches writes, and a flush of a drive's whole cache takes unbounded time; use durability `fua`",
         ),

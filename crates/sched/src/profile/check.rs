@@ -165,7 +165,8 @@ fn zones(zones: &[ZoneSpec]) -> Result<(u64, u64), ProfileError> {
         bounded(&at("heads"), zone.heads, 1, 1 << 16)?;
         bounded(&at("sectors_per_track"), zone.sectors_per_track, 1, 1 << 20)?;
         if zone.sectors_per_track > sectors_per_track {
-            let problem = "is more than in the zone further outside; tracks do not get longer inwards";
+            let problem =
+                "is more than in the zone further outside; tracks do not get longer inwards";
             return Err(wrong(at("sectors_per_track"), problem));
         }
         sectors_per_track = zone.sectors_per_track;
