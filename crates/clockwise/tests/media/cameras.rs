@@ -771,7 +771,7 @@ fn no_answer_of_a_camera_does_harm() {
             "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n".to_owned(),
         ),
         (
-            "not known",
+            "unsupported authentication scheme",
             "RTSP/1.0 401 No\r\nCSeq: 1\r\nWWW-Authenticate: Digest , ,=\r\n\r\n".to_owned(),
         ),
     ];

@@ -188,7 +188,7 @@ fn a_certificate_that_is_of_no_use_keeps_the_server_from_starting() {
     write(&key, &certificate.key, 0o644);
     fails(&["tls.key", "0644", "chmod o="]);
     write(&key, "no key", 0o600);
-    fails(&["tls.key cannot be read", "none in PEM"]);
+    fails(&["tls.key cannot be read", "no PEM section"]);
     std::fs::remove_file(&key).expect("it is there");
     fails(&["tls.key", "No such file"]);
     write(&key, &certificate.key, 0o600);
@@ -253,7 +253,7 @@ fn a_camera_is_believed_by_its_certificate() {
         file("right.pem", &certificate.pem),
     );
     add("by-host", &url, &[]).done();
-    waits(&site, "by-host", "UnknownIssuer (--ca names");
+    waits(&site, "by-host", "UnknownIssuer (--ca sets");
     add("by-another", &url, &["--ca", &wrong]).done();
     waits(&site, "by-another", "invalid peer certificate");
     add("no-tls", &format!("rtsps://{plain}/cam"), &["--ca", &right]).done();
