@@ -87,9 +87,9 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     let result = show(args, output, &runtime, interrupt.clone());
     if let Some(signal) = interrupt.nothing_left() {
         let left = if args.keep {
-            "what the drives have is kept"
+            "the drives' data is kept"
         } else {
-            "nothing is left behind"
+            "all files are removed"
         };
         let interrupted = format!("interrupted; {left}");
         if output.is_json() {
