@@ -116,9 +116,7 @@ impl Media {
         self.segments.permits(mib(bytes)).ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "{SEGMENTS_MIB_MAX} MiB of segments wait for their clients, the maximum"
-                ),
+                format!("{SEGMENTS_MIB_MAX} MiB of segments wait for their clients, the maximum"),
                 "repeat the request when some of them have been sent",
             )
         })
