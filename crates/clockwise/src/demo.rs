@@ -64,13 +64,13 @@ pub struct Args {
     /// Seconds to record and play.
     #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = length)]
     seconds: u64,
-    /// In which folder to make one for the drives' data [default: /var/tmp].
+    /// The folder in which a folder for the drives' data is created [default: /var/tmp].
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
-    /// Leave the drives' data there at the end.
+    /// Keep the drives' data at the end.
     #[arg(long)]
     keep: bool,
-    /// Leave out the run with `edf`.
+    /// Omit the run with `edf`.
     #[arg(long)]
     no_edf: bool,
 }

@@ -26,7 +26,7 @@ use crate::transaction::Step;
 #[must_use]
 pub fn why_not(expected: &[u8], found: &[u8]) -> String {
     let Ok(was) = Superblock::parse(expected) else {
-        return "its first block is not what this server wrote".to_owned();
+        return "its first block differs from the one that this server wrote".to_owned();
     };
     match Superblock::parse(found) {
         Ok(now) if now.pool != was.pool => {

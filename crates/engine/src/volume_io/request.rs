@@ -169,9 +169,7 @@ pub enum SubmitError {
         given: usize,
     },
     /// The client's limit of requests in flight is reached.
-    #[error(
-        "the client has {limit} requests in flight, the most it may have; poll for completions first"
-    )]
+    #[error("the client has {limit} requests in flight, the maximum; poll for completions first")]
     Busy {
         /// The limit.
         limit: usize,
