@@ -193,7 +193,7 @@ fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
         1,
         &[
             "recording 1 in volume",
-            "goes on",
+            "is in progress",
             "end the recording first",
         ],
     );
