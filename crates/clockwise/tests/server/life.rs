@@ -424,7 +424,10 @@ fn a_pool_that_is_being_opened_is_waited_for_as_long_as_the_server_says_so() {
     answer(&mut last, unavailable, OPENING);
     let answered = runtime.block_on(asked).expect("it does not panic");
     let failure = answered.expect_err("nobody answers");
-    assert!(failure.help.contains("while it opened its pool"), "{failure:?}");
+    assert!(
+        failure.help.contains("while it opened its pool"),
+        "{failure:?}"
+    );
 }
 
 /// Also one that handles Ctrl-C later on.

@@ -160,7 +160,7 @@ pub(super) fn needs_now(
     let size = volume.reservable().min(map.size());
     if path.range.end > size.0 {
         let reason = format!(
-            "{} reaches past the volume's end, which has just become {size}",
+            "{} reaches past the volume's end, which was just moved to {size}",
             described(&path.range),
         );
         return Err(invalid("the range", reason, RANGE_REMEDY));

@@ -220,7 +220,7 @@ impl Export for Server {
         Self::start(volumes, config).map_err(|error| match error {
             StartError::Socket(failure) => failure,
             error => Failure::failed(error.to_string()).help(
-                "name another address under [nbd], end the program that uses it, or permit its use",
+                "set another address in [nbd], stop the program that uses it, or check the permission to use it",
             ),
         })
     }
