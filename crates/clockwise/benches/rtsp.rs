@@ -215,7 +215,7 @@ fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Sessio
         };
         match next {
             // The share of a preparing session is freed a little after its end.
-            Err(why) if why.contains("still being given back") => {
+            Err(why) if why.contains("is still held by reservations that have ended") => {
                 std::thread::sleep(Duration::from_millis(500));
             }
             Err(why) => return (publishers, players, why),

@@ -64,13 +64,13 @@ pub struct Args {
     /// Seconds to record and play.
     #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = length)]
     seconds: u64,
-    /// In which folder to make one for the drives' data [default: /var/tmp].
+    /// The folder in which a folder for the drives' data is created [default: /var/tmp].
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
-    /// Leave the drives' data there at the end.
+    /// Keep the drives' data at the end.
     #[arg(long)]
     keep: bool,
-    /// Leave out the run with `edf`.
+    /// Omit the run with `edf`.
     #[arg(long)]
     no_edf: bool,
 }
@@ -87,9 +87,9 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     let result = show(args, output, &runtime, interrupt.clone());
     if let Some(signal) = interrupt.nothing_left() {
         let left = if args.keep {
-            "what the drives have is kept"
+            "the drives' data is kept"
         } else {
-            "nothing is left behind"
+            "all files are removed"
         };
         let interrupted = format!("interrupted; {left}");
         if output.is_json() {

@@ -325,7 +325,7 @@ fn start_rtsp(
                 "name a certificate and its key in PEM format as `certificate` and `key` in [rtsp]",
             ),
             _ => failed.help(
-                "name another address under [rtsp], end the program that uses it, or permit its use",
+                "set another address in [rtsp], stop the program that uses it, or check the permission to use it",
             ),
         }
     })

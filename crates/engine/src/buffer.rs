@@ -96,7 +96,7 @@ impl MemoryConfig {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More than can ever be available to the account.
-    #[error("{asked} of memory asked for, {available} could be had")]
+    #[error("{asked} of memory requested, but only {available} are available")]
     TooMuch {
         /// Bytes requested.
         asked: Bytes,
@@ -131,7 +131,7 @@ pub enum BufferError {
     #[error("the range is not within the buffer")]
     Range,
     /// The segments belong to different accounts, memories or directions.
-    #[error("the segments do not go together")]
+    #[error("the segments belong to different accounts, memories or directions")]
     Foreign,
 }
 

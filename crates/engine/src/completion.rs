@@ -161,7 +161,7 @@ impl std::fmt::Debug for Target {
 
 /// Every place of a completion queue is taken by a request in flight or an answer that has not been fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("all {places} places of the completion queue are taken")]
+#[error("all {places} places of the completion queue are in use")]
 pub struct QueueFull {
     /// The places of the queue.
     pub places: usize,

@@ -97,7 +97,7 @@ pub enum DiskError {
         count: SectorCount,
     },
     /// The disk has no free place; see [`Disk::places`].
-    #[error("the disk has no free place")]
+    #[error("the disk's queue is full")]
     Busy,
 }
 

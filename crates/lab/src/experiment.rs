@@ -245,8 +245,7 @@ impl Experiment {
             None if load.requests == 0 => {
                 return Err(ExperimentError::Invalid {
                     at: "the experiment".to_owned(),
-                    problem: "nothing ends it: say `duration_s`, or have some best effort"
-                        .to_owned(),
+                    problem: "nothing ends it: set `duration_s`, or add best effort".to_owned(),
                 });
             }
             None => load.last + Nanos(1),

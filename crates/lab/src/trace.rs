@@ -101,7 +101,7 @@ impl fmt::Display for Format {
 
 /// A name that no format has.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no format `{0}`: expected one of srt, disksim, msr, vscsi, blkparse, iolog")]
+#[error("unknown format `{0}`; use srt, disksim, msr, vscsi, blkparse or iolog")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {

@@ -75,7 +75,7 @@ pub const UNDECODABLE: &str =
     "its decoder parameters are neither in its description nor in the first 64 recorded blocks";
 
 /// Reason for leaving a track out of segments.
-const SILENT: &str = "it has no packet in the first 64 blocks that are played";
+const SILENT: &str = "it has no packet in the first 64 blocks of the played range";
 
 /// Packets lie in the order of their arrival: this long after the end of a time span, no packet of it
 /// follows.

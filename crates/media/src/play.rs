@@ -45,7 +45,7 @@ pub enum PlayError {
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// The socket failed.
-    #[error("sending: {0}")]
+    #[error("sending failed: {0}")]
     Socket(#[from] io::Error),
     /// The host has no thread that changes the reservation.
     #[error("no thread to change the reservation: {0}")]

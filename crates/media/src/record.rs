@@ -71,7 +71,7 @@ pub enum RecordError {
     #[error(transparent)]
     Pace(#[from] PaceError),
     /// A socket failed.
-    #[error("receiving: {0}")]
+    #[error("receiving failed: {0}")]
     Socket(#[from] io::Error),
 }
 

@@ -29,13 +29,13 @@ pub enum DescriptionError {
     #[error("a description of {0} bytes is longer than {TEXT_BYTES_MAX}")]
     Long(usize),
     /// It is no SDP.
-    #[error("no SDP: {0}")]
+    #[error("the description is not SDP: {0}")]
     Syntax(String),
     /// It has no track, or too many.
-    #[error("the description has {0} tracks; 1 to {TRACKS_MAX} are possible")]
+    #[error("the description has {0} tracks; it must have 1 to {TRACKS_MAX}")]
     Tracks(usize),
     /// A track is not sent by RTP.
-    #[error("track {0} is sent by {1}; only RTP/AVP can be recorded")]
+    #[error("track {0} uses {1}; only RTP/AVP can be recorded")]
     Protocol(usize, String),
 }
 

@@ -76,7 +76,7 @@ pub enum MemoryAction {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The guarantee does not fit beside the others'.
-    #[error("{asked:?} of guaranteed memory do not fit, {available:?} are not promised yet")]
+    #[error("{asked:?} of guaranteed memory do not fit; only {available:?} are not promised yet")]
     NotEnough {
         /// Amount asked for.
         asked: Bytes,
@@ -90,7 +90,7 @@ pub enum MemoryError {
     #[error("there is no memory client {}", .0.0)]
     Unknown(ClientId),
     /// More was given back than was held.
-    #[error("{given:?} were given back, {held:?} are held")]
+    #[error("{given:?} were returned, but only {held:?} are held")]
     NotHeld {
         /// Amount that was said to be given back.
         given: Bytes,

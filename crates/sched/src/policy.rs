@@ -61,7 +61,7 @@ impl fmt::Display for Policy {
 
 /// A name that no scheduler has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no such scheduler; there are exact, delta-l, delta-l-published, lst and edf")]
+#[error("unknown scheduler; use exact, delta-l, delta-l-published, lst or edf")]
 pub struct UnknownPolicy;
 
 impl FromStr for Policy {

@@ -203,7 +203,7 @@ pub enum ProfileError {
         problem: String,
     },
     /// No profile of that name is shipped.
-    #[error("no drive profile is called `{0}`; there are: {names}", names = SHIPPED_NAMES.join(", "))]
+    #[error("there is no drive profile `{0}`; the profiles are {names}", names = SHIPPED_NAMES.join(", "))]
     Unknown(String),
 }
 

@@ -44,7 +44,7 @@ pub enum VolumeError {
     SizeOverflows(Bytes),
     /// More than the pool holds.
     #[error(
-        "{asked} asked for, but {free} are free ({good} in the pool, {reserved} kept for metadata)"
+        "{asked} are requested, but {free} are free ({good} in the pool, {reserved} kept for metadata)"
     )]
     NoSpace {
         /// The additional bytes needed, whole extents.
@@ -82,7 +82,7 @@ pub enum VolumeError {
         direction: &'static str,
     },
     /// A volume of more extents than there can be.
-    #[error("{asked} need more than {max} extents of {extent}, the most a volume can have")]
+    #[error("{asked} need more than {max} extents of {extent}, the maximum of a volume")]
     TooManyExtents {
         /// The size asked for.
         asked: Bytes,
@@ -92,7 +92,7 @@ pub enum VolumeError {
         extent: Bytes,
     },
     /// The table is full.
-    #[error("the pool has {0} volumes, the most there can be")]
+    #[error("the pool has {0} volumes, the maximum")]
     TooManyVolumes(usize),
     /// No such extent of the volume.
     #[error("the volume has {have} extents; there is no extent {asked}")]
@@ -127,7 +127,7 @@ pub enum VolumeError {
     #[error("the move is not finished: {0}")]
     MoveUnfinished(&'static str),
     /// The extent size is not one.
-    #[error("{0} is no extent size: it must be a power of two from 64 KiB to 1 GiB")]
+    #[error("{0} is not a valid extent size: it must be a power of two from 64 KiB to 1 GiB")]
     BadExtentSize(Bytes),
     /// A pool of no disks or too many.
     #[error("a pool has 1 to {max} disks, not {asked}")]

@@ -55,11 +55,9 @@ pub fn flaw(name: &str) -> Option<&'static str> {
     } else if name.chars().any(char::is_control) {
         Some("it has a control character in it")
     } else if name.chars().any(is_unseen) {
-        Some(
-            "it has a character in it that is not seen, or that changes how what is beside it is read",
-        )
+        Some("it has an invisible character in it, or one that changes the direction of the text")
     } else if name.trim().is_empty() {
-        Some("it has nothing but blanks in it")
+        Some("it has only blanks in it")
     } else if name == "." || name == ".." {
         Some("it means a directory")
     } else {

@@ -26,22 +26,21 @@ use crate::transaction::Step;
 #[must_use]
 pub fn why_not(expected: &[u8], found: &[u8]) -> String {
     let Ok(was) = Superblock::parse(expected) else {
-        return "its first block is not what this server wrote".to_owned();
+        return "its first block differs from the one that this server wrote".to_owned();
     };
     match Superblock::parse(found) {
         Ok(now) if now.pool != was.pool => {
-            "another pool has been made of it while this server used it".to_owned()
+            "another pool was created on it while this server used it".to_owned()
         }
-        Ok(now) if now.number != was.number => format!(
-            "this is also disk {} of the pool, by another name",
-            now.number.0
-        ),
+        Ok(now) if now.number != was.number => {
+            format!("it is disk {} of the pool under another name", now.number.0)
+        }
         Ok(now) => format!(
             "another server has opened the pool since: the disk is at generation {}, this server at {}",
             now.generation, was.generation
         ),
         Err(error) => {
-            format!("something else has written over its superblock ({error})")
+            format!("another program has overwritten its superblock ({error})")
         }
     }
 }

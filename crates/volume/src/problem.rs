@@ -70,7 +70,7 @@ pub enum Problem {
         disk: String,
     },
     /// One superblock torn; no harm.
-    #[error("{disk}: the {} copy of its superblock is damaged; the other one serves, and starting the pool rewrites both", ["first", "second"][*copy])]
+    #[error("{disk}: the {} copy of its superblock is damaged; the other copy is used, and starting the pool rewrites both", ["first", "second"][*copy])]
     OneCopyDamaged {
         /// The disk.
         disk: String,
@@ -147,7 +147,7 @@ pub enum Problem {
     },
     /// Behind the others.
     #[error(
-        "{disk}: disk {number} of the pool is stale: it was left at generation {generation}, the pool went on to {newest} without it"
+        "{disk}: disk {number} of the pool is stale: it was left at generation {generation}, but the pool is at {newest}"
     )]
     Stale {
         /// The disk.
@@ -177,7 +177,7 @@ pub enum Problem {
     },
     /// One table torn; no harm.
     #[error(
-        "{disk}: copy {copy} of the volume table is damaged, as a crash leaves it; the other one serves"
+        "{disk}: copy {copy} of the volume table is damaged, as after a crash; the other copy is used"
     )]
     OneTableDamaged {
         /// The disk.
@@ -294,42 +294,42 @@ impl Problem {
         match self {
             Self::NoDisks => "name the pool's disks",
             Self::Unreadable { .. } => {
-                "check the disk, its cable and its permissions; if it is broken, copy what can still be read of it to another disk, and name that one in its place"
+                "check the disk, its cable and its permissions; if it is broken, copy its readable parts to another disk, and name that disk in its place"
             }
             Self::NotOurs { .. } => {
-                "check that it is the disk that was meant, and name the pool's own in its place"
+                "check that it is the intended disk, or name the pool's own disk in its place"
             }
             Self::SuperblocksDamaged { .. } => {
-                "something wrote over both ends of the disk: put back a copy of it that was made while the pool was not open"
+                "another program overwrote both ends of the disk: restore a copy of it that was made while the pool was not open"
             }
             Self::OneCopyDamaged { .. } | Self::OneTableDamaged { .. } => {
-                "nothing: it is written anew when the pool is opened next"
+                "nothing: it is rewritten when the pool is opened next"
             }
             Self::NewerVersion { .. } => {
                 "use the version of Clockwise that wrote it, or a later one"
             }
             Self::Shrunk { .. } => {
-                "give the disk (the file, the partition, the logical volume) its former size; nothing was cut off if nothing has been written behind it since"
+                "give the disk (the file, the partition, the logical volume) its former size; no data is lost if nothing was written past its present end since"
             }
             Self::Foreign { .. } => {
                 "take it out of the list of disks, and name the pool's own disk in its place"
             }
             Self::Replaced { .. } => {
-                "name the disk that has been in the pool last; this one was replaced, or belongs to a copy of the pool"
+                "name the disk that was last in the pool; this disk was replaced, or belongs to a copy of the pool"
             }
-            Self::Duplicate { .. } => "name only one of the two: the one that was used last",
+            Self::Duplicate { .. } => "name only one of the two, the one that was last in the pool",
             Self::Missing { .. } => {
                 "bring the disk back and name it, anywhere in the list and by any name"
             }
             Self::Stale { .. } => {
-                "name the disk that was in its place last; this one lacks what was written since, and the pool does not open with it"
+                "name the disk that was last in its place; this disk lacks later writes, and the pool does not open with it"
             }
             Self::NoTable { .. }
             | Self::TableLost { .. }
             | Self::NodeDamaged { .. }
             | Self::BadListDamaged { .. }
             | Self::LogDamaged { .. } => {
-                "the disk lost what it had acknowledged, or something else wrote to it: check the disk, and put back copies of all disks that were made together"
+                "the disk lost acknowledged writes, or another program wrote to it: check the disk, and restore copies of all disks that were made at the same time"
             }
             Self::Impossible { .. }
             | Self::LogImpossible { .. }

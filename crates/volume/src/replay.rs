@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
             let is_it = |change: &Change| change.volume() == Some(*volume);
             let mut apply = |change: &Change, at: Located| {
                 if !is_it(change) {
-                    return Err("a record of something else".to_owned());
+                    return Err("a record of another kind".to_owned());
                 }
                 image.apply(change, at)?;
                 Ok(image.is_whole(*volume))
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
             let mut bad = BTreeSet::new();
             let mut apply = |change: &Change, _: Located| {
                 let Change::Bad { places } = change else {
-                    return Err("a record of something else".to_owned());
+                    return Err("a record of another kind".to_owned());
                 };
                 bad.extend(places);
                 Ok(bad.len() >= count as usize)

@@ -489,7 +489,7 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
                 grows.unwrap_or_else(|| "does not grow".to_owned()),
             ),
             (
-                "left to others",
+                "kept free",
                 free.unwrap_or_else(|| "none of the pool".to_owned()),
             ),
         ])

@@ -98,7 +98,9 @@ impl Program {
         match self.task.take().map(|task| self.runtime.block_on(task)) {
             None | Some(Ok(Ok(_))) => Ok(()),
             Some(Ok(Err(failure))) => Err(failure),
-            Some(Err(error)) => Err(Failure::bug(format!("a program was lost: {error}"))),
+            Some(Err(error)) => Err(Failure::bug(format!(
+                "the task of a program failed: {error}"
+            ))),
         }
     }
 
@@ -189,12 +191,12 @@ impl Stage<'_> {
             if program.is_over() {
                 program.wait()?;
                 return Err(Failure::failed(format!("ffmpeg ended before {what}"))
-                    .help("run the demo with --keep to look at what it worked on"));
+                    .help("run the demo with --keep to inspect its files"));
             }
             if begun.elapsed() > BEGINS_WITHIN {
                 return Err(
                     Failure::failed(format!("{what} took more than {BEGINS_WITHIN:?}"))
-                        .help("this machine is too slow for the demo, or very busy"),
+                        .help("this machine is too slow for the demo, or too busy"),
                 );
             }
             self.interrupt.wait(self.runtime, LOOK_INTERVAL)?;

@@ -91,7 +91,7 @@ pub(super) fn require_fio() -> Result<(), Failure> {
         return Ok(());
     }
     Err(
-        Failure::failed("fio is not installed, and without it there is no file load to show")
+        Failure::failed("fio is not installed; the demo needs it for the file load")
             .help("install it: apt-get install fio, or `make setup` as root"),
     )
 }
@@ -254,8 +254,8 @@ async fn fio(
     let (End::Stopped(text) | End::Done(text)) =
         run_until("fio", options, folder, Ends::ByItself, &mut ending).await?;
     seen(&text).ok_or_else(|| {
-        Failure::failed("fio did not say in time what it has measured")
-            .help("a request of it was not answered for a long time: this machine is very busy")
+        Failure::failed("fio did not report its measurements in time")
+            .help("one of its requests took very long: this machine is too busy")
     })
 }
 

@@ -39,10 +39,10 @@ impl Came {
             std::process::exit(i32::from(exit_status(number)));
         }
         if self.signal.is_some() {
-            output.note("Still taking everything down ...");
+            output.note("Still cleaning up ...");
             return;
         }
-        output.note("Interrupted; taking everything down ...");
+        output.note("Interrupted; cleaning up ...");
         self.signal = Some(number);
         ending.send_replace(Ending::AtOnce);
     }

@@ -115,7 +115,7 @@ fn read_clip(file: &Path) -> Result<Clip, Failure> {
     let bytes = std::fs::read(file).map_err(|error| io_failure("read", file, &error))?;
     if bytes.is_empty() {
         return Err(Failure::failed(format!("{} is empty", file.display()))
-            .help("put a video there, or take it away: the demo makes a clip of its own then"));
+            .help("put a video there, or remove it: the demo then generates a clip"));
     }
     let name = file.file_stem().map_or_else(
         || "clip".to_owned(),

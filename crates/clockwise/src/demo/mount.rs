@@ -11,7 +11,7 @@ use crate::failure::{Failure, host_failure, io_failure};
 
 /// Help for an `nbdfuse` that does not work.
 const NBDFUSE_HELP: &str =
-    "see that /dev/fuse is there and may be used; `make setup` as root installs nbdfuse";
+    "check that /dev/fuse exists and that you may use it; `make setup` as root installs nbdfuse";
 
 /// Longest time until the file of `nbdfuse` exists.
 const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl Mounted {
         }
         if !MOUNT_PROGRAMS.iter().all(|name| is_there(name)) {
             return Some(
-                "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio"
+                "a program is missing; `make setup` installs nbdfuse, fuse3, e2fsprogs, git and fio"
                     .to_owned(),
             );
         }
@@ -165,7 +165,7 @@ impl Mounted {
                     "nbdfuse did not serve {uri} within {NBDFUSE_WITHIN:?}"
                 ))
                 .help(
-                    "this machine is very busy, or its FUSE does not work; `dmesg` may say more",
+                    "this machine is too busy, or its FUSE does not work; `dmesg` may say more",
                 ));
             }
             std::thread::sleep(Duration::from_millis(10));

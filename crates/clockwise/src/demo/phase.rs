@@ -97,7 +97,7 @@ impl Stage<'_> {
         self.make_recordings(&serving, scheduler, seconds)?;
         let cameras = match self.has_cameras() {
             true => output.step(
-                "Starting cameras: ffmpeg publishes over RTSP, and plays what is recorded",
+                "Starting cameras: ffmpeg publishes over RTSP, and plays the recordings",
                 || self.start_cameras(&serving, scheduler, seconds),
             )?,
             false => None,
@@ -162,7 +162,7 @@ impl Stage<'_> {
 
     /// Reads all recordings back.
     fn compare_all(&self, serving: &Serving<'_>, ended: &Ended) -> Result<Vec<Recording>, Failure> {
-        self.output.note("Comparing what was recorded ...");
+        self.output.note("Comparing the recordings ...");
         let total = ended.recordings.iter().map(|(_, _, bytes)| bytes).sum();
         let bar = self
             .output

@@ -16,7 +16,7 @@ use crate::failure::{Failure, host_failure};
 
 /// Help for a program that failed.
 const BROKEN_HELP: &str =
-    "the program says why; run the demo with --keep to look at what it worked on";
+    "its message has the reason; run the demo with --keep to inspect its files";
 
 /// Time between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(3);

@@ -110,7 +110,7 @@ impl Scratch {
                     Size(free),
                     failure.what
                 ),
-                help: "make room there, or name another folder with --scratch".to_owned(),
+                help: "free space there, or give another folder with --scratch".to_owned(),
                 ..failure
             },
             _ => failure,
@@ -163,7 +163,7 @@ fn check_room(parent: &Path, needed: Bytes) -> Result<(), Failure> {
         Size(free),
         Size(needed)
     ))
-    .help("name a folder with more room with --scratch, or run it for fewer --seconds"))
+    .help("give a folder with more free space with --scratch, or run the demo for fewer --seconds"))
 }
 
 /// The lock in a folder that was left by a demo of the same user. Anybody may have made something of

@@ -80,7 +80,7 @@ pub(super) struct Ended {
 /// A stream is over before its time.
 pub(super) fn broken(reason: &str) -> Failure {
     Failure::failed(format!("a stream broke: {reason}"))
-        .help("the scratch folder may be full; run it with --keep to look at what is there")
+        .help("the scratch folder may be full; run the demo with --keep to inspect its files")
 }
 
 /// The share of its time that a drive has promised.
@@ -213,7 +213,7 @@ impl Stage<'_> {
             self.end(serving, &reserved)?;
             if reserved.is_empty() {
                 return Err(Failure::failed("the drives carry no stream at all")
-                    .help("is their profile the right one?"));
+                    .help("check the profile of the drives"));
             }
             capacity.push(Capacity {
                 streams: reserved.len() as u64,
@@ -272,9 +272,9 @@ impl Stage<'_> {
         while !streams.all_play() {
             if begun.elapsed() > PLAYING_WITHIN {
                 return Err(Failure::failed(format!(
-                    "not every stream plays {PLAYING_WITHIN:?} after it was started"
+                    "some streams did not play within {PLAYING_WITHIN:?} after their start"
                 ))
-                .help("this machine is too slow for the demo, or very busy"));
+                .help("this machine is too slow for the demo, or too busy"));
             }
             self.interrupt.wait(self.runtime, LOOK_INTERVAL)?;
         }
@@ -302,7 +302,7 @@ impl Stage<'_> {
             }),
             Err(failure) => Err(failure),
             Ok(_) => Err(Failure::bug(format!(
-                "{} more fit, though admission said less",
+                "{} more streams fit than admission allows",
                 Rate(rate)
             ))),
         }

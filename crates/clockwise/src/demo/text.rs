@@ -33,7 +33,7 @@ impl Promise {
         }
         let all = (self.capacity * CAPACITY_PERCENT).div_ceil(100);
         let cameras = format!(
-            "{0} cameras: ffmpeg publishes {0} videos over RTSP, and {0} more of it play them while they are recorded. \
+            "{0} cameras: ffmpeg publishes {0} videos over RTSP, and {0} more ffmpeg processes play them while they are recorded. \
              Beside them {bytes} fill the drives, up to {CAPACITY_PERCENT} % of what admission allows. Without cameras it \
              would allow {1} of those; cameras and players, whose blocks are small, take as much of the drives as {2}.",
             self.cameras,
@@ -47,7 +47,7 @@ impl Promise {
 /// The server's answer to the first stream that did not fit.
 pub(super) fn refusal_text(too_much: &TooMuch) -> String {
     format!(
-        "One more stream, of {}, is asked for and refused:\n{}",
+        "One more stream, of {}, is requested and refused:\n{}",
         Rate(BytesPerSecond(too_much.rate_bytes_per_second)),
         wrapped(&too_much.answer, "  ", "  ")
     )
@@ -65,7 +65,7 @@ pub(super) fn load(block: u64, cameras: u64, is_mounted: bool) -> Vec<String> {
     }
     lines.push(format!(
         "streams of bytes of {} each in blocks of {}, as the pool proposes, until the drives have promised {CAPACITY_PERCENT} % \
-         of what admission allows; all begin together, so their blocks fall due in clumps; what they play lies at \
+         of what admission allows; all begin together, so many blocks are due at the same time; their recordings lie at \
          four places of the outer half of each drive",
         Rate(RATE),
         Size(Bytes(block)),
@@ -74,7 +74,7 @@ pub(super) fn load(block: u64, cameras: u64, is_mounted: bool) -> Vec<String> {
         "{DESKS_WORDS}, on a volume in the middle of all {DRIVES} drives"
     ));
     if is_mounted {
-        lines.push(format!("on an ext4 in a volume beside that: {FILES_WORDS}"));
+        lines.push(format!("on an ext4 in another volume: {FILES_WORDS}"));
     }
     lines
 }
@@ -135,7 +135,7 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
         ("blocks", phase.blocks.to_string()),
         ("DEADLINES MISSED", missed(phase.misses, phase.misses_gross)),
         ("worst lateness", span(phase.late_net_max_ns)),
-        ("  with the host's own", span(phase.late_max_ns)),
+        ("  with host lateness", span(phase.late_max_ns)),
         ("overruns of the drives", phase.overruns.to_string()),
         ("best effort, requests", best_effort.count.to_string()),
         ("  mean latency", span(best_effort.mean_ns)),
@@ -259,7 +259,8 @@ pub(super) fn report(report: &Report) -> String {
     }
     text += "\n";
     text += &comparison(&report.phases);
-    text += "Deadlines missed: net of the host's own lateness; with it in brackets, where that is more.\n";
+    text +=
+        "Missed deadlines are net of the host's own lateness; numbers in brackets include it.\n";
     if let Some(phase) = report.phases.first() {
         let _ = write!(
             text,
@@ -303,7 +304,7 @@ fn host_words(phase: &Phase) -> String {
     match phase.misses_gross {
         0 => String::new(),
         late => format!(
-            " net of the host's own lateness (with it, {late} of {} were not),",
+            " net of the host's own lateness (including it, {late} of {} were late),",
             phase.blocks
         ),
     }
@@ -339,7 +340,7 @@ fn verdict(report: &Report) -> String {
         let host_late = promised.disks.iter().map(|disk| disk.host_late_max_ns);
         let _ = writeln!(
             text,
-            "The drives had {} overruns; the host was late by up to {}. Where that is long, this machine was \
+            "The drives had {} overruns; the host was late by up to {}. If that is long, this machine was \
              too busy\nto emulate three drives in time; as root the demo has real-time threads, which helps.",
             promised.overruns,
             span(host_late.max().unwrap_or(0)),
@@ -359,7 +360,7 @@ fn verdict(report: &Report) -> String {
         if phase.different() > 0 {
             let _ = writeln!(
                 text,
-                "With scheduler {}, {} bytes are not those that were recorded.",
+                "With scheduler {}, {} bytes differ from the recorded ones.",
                 phase.scheduler,
                 phase.different()
             );
@@ -367,7 +368,7 @@ fn verdict(report: &Report) -> String {
         if let Some(filmed) = phase.filmed.filter(|filmed| filmed.different() > 0) {
             let _ = writeln!(
                 text,
-                "With scheduler {}, {} frames are not those that were published over RTSP.",
+                "With scheduler {}, {} frames differ from those that were published over RTSP.",
                 phase.scheduler,
                 filmed.different()
             );
@@ -445,8 +446,8 @@ mod tests {
         let by_the_host = of(vec![phase("exact", 0, 3), phase("edf", 0, 0)], true);
         assert_eq!(
             verdict(&by_the_host),
-            "Every deadline promised under exact was met net of the host's own lateness (with it, 3 of \
-             904 were not), and every byte is right.\n"
+            "Every deadline promised under exact was met net of the host's own lateness (including it, 3 of \
+             904 were late), and every byte is right.\n"
         );
         let late = verdict(&of(vec![phase("exact", 2, 2), phase("edf", 1, 1)], false));
         assert!(late.starts_with("NOT every promise was kept.\nWith scheduler exact, 2 of 904 "));
@@ -459,6 +460,10 @@ mod tests {
         let row = text.lines().find(|line| line.starts_with("DEADLINES"));
         let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
         assert_eq!(row, ["DEADLINES", "MISSED", "0", "(3)", "12"]);
-        assert_eq!(text.matches("with it in brackets").count(), 1, "{text}");
+        assert_eq!(
+            text.matches("numbers in brackets include it").count(),
+            1,
+            "{text}"
+        );
     }
 }

@@ -19,7 +19,7 @@ const PIECE: Bytes = Bytes::from_mib(4);
 
 /// Help for an emulated drive that fails.
 const DRIVE_HELP: &str =
-    "the scratch folder may be full or broken: name another with --scratch, and see `dmesg`";
+    "the scratch folder may be full or broken: give another with --scratch, and see `dmesg`";
 
 /// The volume with the file system.
 pub(super) const FILES_VOLUME: &str = "files";
@@ -52,7 +52,7 @@ impl Stage<'_> {
     /// Makes the volumes of best effort, on all drives, and the clips', which are recorded.
     pub(super) fn make_volumes(&self, serving: &Serving<'_>) -> Result<(), Failure> {
         self.output
-            .note("Making volumes, and recording the clips to be played ...");
+            .note("Creating volumes, and recording the clips for the players ...");
         serving.make_volume(FILES_VOLUME, FILES, &[], FILES_AT)?;
         serving.make_volume(DESKS_VOLUME, DESKS, &[], FILES_AT)?;
         let drives = serving.drives();

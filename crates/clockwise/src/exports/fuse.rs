@@ -198,8 +198,8 @@ impl Shared {
         if !self.is_draining.load(Ordering::Acquire) {
             tracing::warn!(
                 mount = %self.at.display(),
-                "volumes are no longer files: another process has unmounted them or ended their connection; restart the \
-                 server to mount them again"
+                "the mount of the volumes has ended: another process has unmounted it or ended its connection; restart the \
+                 server to mount it again"
             );
         }
         self.files.stop();

@@ -105,7 +105,7 @@ impl Media {
         self.exports.permit().ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{EXPORTS_MAX} exports are running, the most at a time"),
+                format!("{EXPORTS_MAX} exports are running, the maximum"),
                 "repeat the request when one of them has ended",
             )
         })
@@ -116,9 +116,7 @@ impl Media {
         self.segments.permits(mib(bytes)).ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "{SEGMENTS_MIB_MAX} MiB of segments wait for their clients, the most at a time"
-                ),
+                format!("{SEGMENTS_MIB_MAX} MiB of segments wait for their clients, the maximum"),
                 "repeat the request when some of them have been sent",
             )
         })

@@ -22,7 +22,7 @@ pub(super) async fn listen(config: &Config) -> Result<Option<TcpListener>, Failu
     };
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::failed(format!("cannot listen at {address} for HTTP: {error}")).help(
-            "name another address under [http], end the program that uses it, or permit its use",
+            "set another address in [http], stop the program that uses it, or check the permission to use it",
         )
     })?;
     Ok(Some(listener))

@@ -49,7 +49,7 @@ impl Stage {
         let expected = 128 + signal.as_raw();
         assert_eq!(status.code(), Some(expected), "at {moment:?}: {said}");
         assert!(
-            said.contains("interrupted; nothing is left behind"),
+            said.contains("interrupted; all files are removed"),
             "{said}"
         );
         nothing_is_left(self.path());
@@ -73,14 +73,14 @@ fn interrupted_while_it_prepares() {
     // While drives are made, clips recorded, files written.
     interrupted(&[
         ("Three emulated drives", LONG, Signal::INT),
-        ("Making volumes", LONG, Signal::TERM),
+        ("Creating volumes", LONG, Signal::TERM),
         ("Preparing the file load", LONG, Signal::INT),
     ]);
 }
 
 #[test]
 fn interrupted_when_the_run_is_over() {
-    interrupted(&[("Comparing what was recorded", SHORT, Signal::INT)]);
+    interrupted(&[("Comparing the recordings", SHORT, Signal::INT)]);
 }
 
 /// On a terminal, where a picture shows how the drives stand.
@@ -115,7 +115,7 @@ fn interrupted_in_the_run_beside_it_with_ctrl_c() {
     terminal.press(b"\x03");
     let (status, said) = terminal.end();
     assert_eq!(status.code(), Some(130), "{said}");
-    let last = "interrupted; nothing is left behind";
+    let last = "interrupted; all files are removed";
     assert!(said.contains(last) && !said.contains("panicked"), "{said}");
     nothing_is_left(stage.path());
 }
@@ -129,9 +129,9 @@ fn interrupted_again_and_again_while_it_runs() {
     running.until("scheduler exact");
     running.signal(Signal::INT);
     // The first signal counts; the others change nothing of how it ends.
-    running.until("taking everything down");
+    running.until("cleaning up");
     running.signal(Signal::INT);
-    running.until("Still taking everything down");
+    running.until("Still cleaning up");
     running.signal(Signal::TERM);
     let (status, said) = running.end();
     assert_eq!(status.code(), Some(130), "{said}");

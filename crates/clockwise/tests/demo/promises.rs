@@ -228,8 +228,7 @@ fn two_demos_at_once_keep_out_of_each_others_way() {
         assert_eq!(status.code(), Some(0), "{said}");
         let text = String::from_utf8(testkit::site::read(&report)).expect("text");
         let lay = format!("in {}/", scratch.path().display());
-        let unmeasured =
-            "was not measured on this disk; what is promised rests on it (all 3 disks)";
+        let unmeasured = "was not measured on this disk; the promises rely on it (all 3 disks)";
         for words in ["The data lay on", &lay, "emulated drives", unmeasured] {
             assert!(text.contains(words), "no {words:?} in {text}");
         }

@@ -31,9 +31,9 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
     let mut client = publisher(address, 4_000);
     assert_eq!(reserved(&mut client), "block: 65536\r\nbuffers: 4\r\n");
     for (text, status, because) in [
-        ("block: 5\r\n", 400, "is not a multiple of 64 KiB"),
-        ("block: much\r\n", 400, "how many bytes"),
-        ("block: 196608\r\n", 400, "divides the extent size"),
+        ("block: 5\r\n", 400, "must be a multiple of 64 KiB"),
+        ("block: much\r\n", 400, "`block` must be a number of bytes"),
+        ("block: 196608\r\n", 400, "divide the extent size"),
         (
             "block: 1048576\r\nbuffers: 63\r\n",
             400,

@@ -514,7 +514,7 @@ fn a_camera_that_sends_no_packets_any_more_is_called_again() {
         sent.extend(some);
         has(&site, sent.len() as u64);
         visit.send(&stray.repeat(70_000 / stray.len()));
-        says(&site, "waiting", "no RTSP");
+        says(&site, "waiting", "not RTSP");
         visit = camera.visit();
         visit.plays(&sdp(800));
     }
@@ -539,7 +539,7 @@ fn a_source_goes_where_its_camera_says_that_it_is() {
     let wanted = visit.wants("OPTIONS");
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     visit.is_left();
-    says(&site, "waiting", "may be somebody else's");
+    says(&site, "waiting", "may belong to another party");
     // Back at the first, which names another path.
     moves("Location: /live/2\r\n");
     let mut visit = first.visit();
@@ -573,7 +573,7 @@ fn a_source_that_was_sent_on_is_at_another_host() {
     assert!(wanted.uri.ends_with("/live/2"), "{wanted:?}");
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     visit.is_left();
-    says(&site, "waiting", "may be somebody else's");
+    says(&site, "waiting", "may belong to another party");
     // The redirect leads nowhere, and the camera is asked at its first address again.
     let mut visit = first.visit();
     visit.plays(&sdp(800));
@@ -764,14 +764,14 @@ fn no_answer_of_a_camera_does_harm() {
             "404",
             format!("{well}RTSP/1.0 404 Not Found\r\nCSeq: 2\r\n\r\n"),
         ),
-        ("not understood", "HTTP/1.1 200 OK\r\n\r\n".to_owned()),
-        ("not understood", format!("RTSP/1.0 200 OK\r\nX: {long}")),
+        ("cannot be parsed", "HTTP/1.1 200 OK\r\n\r\n".to_owned()),
+        ("cannot be parsed", format!("RTSP/1.0 200 OK\r\nX: {long}")),
         (
             "cannot be recorded",
             "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n".to_owned(),
         ),
         (
-            "not known",
+            "unsupported authentication scheme",
             "RTSP/1.0 401 No\r\nCSeq: 1\r\nWWW-Authenticate: Digest , ,=\r\n\r\n".to_owned(),
         ),
     ];
@@ -792,7 +792,7 @@ fn no_answer_of_a_camera_does_harm() {
     send(&mut visit, &packets(0..5, 7));
     has(&site, 5);
     visit.send(format!("RTSP/1.0 200 OK\r\nX: {long}").as_bytes());
-    says(&site, "waiting", "not understood");
+    says(&site, "waiting", "cannot be parsed");
     site.run(&["source", "remove", "door"]).done();
     // Nobody is there.
     let nobody = camera.url("");

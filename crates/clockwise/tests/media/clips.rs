@@ -290,7 +290,7 @@ fn odd_cameras_recordings_are_exported_picture_by_picture() {
     assert_eq!(mp4, [true, false], "{shown}");
     let said = site.run(&["recording", "show", "cam", &number]).done().out;
     assert!(
-        said.contains("track 1 cannot be in an MP4 file: how it is decoded"),
+        said.contains("track 1 cannot be in an MP4 file: its decoder parameters"),
         "{said}"
     );
     serve.terminate();

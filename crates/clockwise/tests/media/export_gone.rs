@@ -138,7 +138,7 @@ fn export_of_overwritten_times_is_refused_as_empty() {
     let command = [&export(&number, &to)[..], &first].concat();
     site.run(&command).fails(
         1,
-        &["nothing was recorded between those times", "recording show"],
+        &["nothing was recorded in that time range", "recording show"],
     );
     assert!(!std::path::Path::new(&to).exists());
     serve.terminate();

@@ -53,9 +53,9 @@ fn numbers_that_jump_are_of_packets_that_are_missing_if_time_says_so() {
         "track 0: 0 to 6999 at ",
         "track 0: 7001 to 7999 at ",
         "track 0: 8002 to 8002 at ",
-        "s: did not come",
+        "s: not received",
         "track 0: 8004 to 39999 at ",
-        "s: not counted, the sender's numbers begin anew",
+        "s: not counted: the sender restarted its sequence numbers",
     ];
     let log = tells(serve, &said, 1);
     assert!(log.contains(" lost=8001 lost_without_buffer=0 "), "{log}");
@@ -99,11 +99,11 @@ fn packets_that_are_too_long_or_none_are_said_to_be_that() {
         "s: too long for a block",
         "track 0: 3 to 3 at ",
         "track 0: 5 to 5 at ",
-        "s: no RTP packets",
+        "s: not RTP packets",
         "track 0: 8 to 29999 at ",
         "track 0: 30000 to 30000 at ",
         "track 0: 4 to 4 at ",
-        "s: did not come",
+        "s: not received",
     ];
     let log = tells(serve, &said, 2);
     assert_eq!(log.matches(" too_long=1 ").count(), 2, "{log}");

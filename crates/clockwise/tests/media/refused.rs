@@ -114,7 +114,7 @@ fn a_refusal_says_where_the_rate_comes_from() {
             [
                 "the 3000.000 MB/s are from `--rate` of the source",
                 "`--rate`",
-                "lower one",
+                "lower rate",
             ],
         ),
     ] {
@@ -137,14 +137,14 @@ fn a_refusal_says_where_the_rate_comes_from() {
             &much,
             [
                 "the 6875.000 MB/s are from the announced description",
-                "announce less",
+                "announce a lower rate",
             ],
         ),
         (
             &unknown,
             [
                 "the 2000.000 MB/s are from `rate` under [rtsp]",
-                "announce it",
+                "announce one",
             ],
         ),
     ] {

@@ -193,7 +193,7 @@ fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
         1,
         &[
             "recording 1 in volume",
-            "goes on",
+            "is in progress",
             "end the recording first",
         ],
     );
@@ -570,10 +570,13 @@ fn a_volume_that_is_refused_more_goes_round_and_says_why() {
         "{found}"
     );
     let (_, log) = server.terminate();
-    let why = "does not grow: the oldest is overwritten volume=\"cam\" error=1 extents (1 MiB) are needed";
+    let why = "cannot grow; the oldest blocks are overwritten volume=\"cam\" error=1 extents (1 MiB) are needed";
     assert!(log.contains(why), "{log}");
     assert!(log.contains("free on disk 0"), "{log}");
-    assert!(log.contains("does not grow, as the pool is full"), "{log}");
+    assert!(
+        log.contains("does not grow because the pool is full"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -723,7 +726,7 @@ fn live_recording_is_neither_cut_off_nor_released_by_retention() {
     let what = problem["what"].as_str().unwrap_or_default();
     assert!(what.contains("holds recordings (1 at present)"), "{what}");
     // Five blocks of 64 KiB are kept, and the others would go.
-    let lost = format!("{} KiB of what is recorded", (all - 5) * 64);
+    let lost = format!("{} KiB of the recordings", (all - 5) * 64);
     let keep = |more: &[&str]| site.run(&[&["recording", "keep", "cam"], more].concat());
     keep(&["--size", "320KiB"]).fails(1, &[&lost, "at once", "--force"]);
     assert_eq!(blocks(&site), all);

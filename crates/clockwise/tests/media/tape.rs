@@ -478,7 +478,7 @@ fn packets_dropped_by_a_full_socket_are_missing() {
         assert_eq!((waited[0], dropped[1]), (received, SENT - 1), "{said}");
         assert_eq!(waited[1] + 1, dropped[0], "{said}");
         assert!(
-            first.contains("it ended before they were received"),
+            first.contains("the recording ended before they were received"),
             "{said}"
         );
         assert!(second.contains("the socket was full"), "{said}");

@@ -141,7 +141,7 @@ fn broken_tls_handshake_ends_and_holds_nothing() {
     let mut reverse = half_connect(plain);
     let said = String::from_utf8(ends(&mut reverse)).expect("text");
     assert!(
-        said.starts_with("RTSP/1.0 400 ") && said.contains("this port speaks no TLS"),
+        said.starts_with("RTSP/1.0 400 ") && said.contains("this port does not use TLS"),
         "{said}"
     );
     // A client that does not trust the server goes, and others are served meanwhile.
@@ -163,7 +163,7 @@ fn broken_tls_handshake_ends_and_holds_nothing() {
     let (status, log) = serve.terminate();
     assert_eq!(status, Some(0));
     for word in [
-        "speaks no TLS",
+        "does not use TLS",
         "nothing was received for 2.000 s",
         "a recording ended",
     ] {
@@ -188,7 +188,7 @@ fn a_certificate_that_is_of_no_use_keeps_the_server_from_starting() {
     write(&key, &certificate.key, 0o644);
     fails(&["tls.key", "0644", "chmod o="]);
     write(&key, "no key", 0o600);
-    fails(&["tls.key cannot be read", "none in PEM"]);
+    fails(&["tls.key cannot be read", "no PEM section"]);
     std::fs::remove_file(&key).expect("it is there");
     fails(&["tls.key", "No such file"]);
     write(&key, &certificate.key, 0o600);
@@ -199,7 +199,7 @@ fn a_certificate_that_is_of_no_use_keeps_the_server_from_starting() {
         "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
         0o600,
     );
-    fails(&["tls.pem cannot be read", "no PEM"]);
+    fails(&["tls.pem cannot be read", "not PEM"]);
 }
 
 /// Waits until a source is so.
@@ -253,11 +253,11 @@ fn a_camera_is_believed_by_its_certificate() {
         file("right.pem", &certificate.pem),
     );
     add("by-host", &url, &[]).done();
-    waits(&site, "by-host", "UnknownIssuer (--ca names");
+    waits(&site, "by-host", "UnknownIssuer (--ca sets");
     add("by-another", &url, &["--ca", &wrong]).done();
     waits(&site, "by-another", "invalid peer certificate");
     add("no-tls", &format!("rtsps://{plain}/cam"), &["--ca", &right]).done();
-    waits(&site, "no-tls", "speaks no TLS");
+    waits(&site, "no-tls", "does not use TLS");
     for name in ["by-host", "by-another", "no-tls"] {
         site.run(&["source", "remove", name]).done();
     }

@@ -271,7 +271,7 @@ fn live_recordings_are_played_together() {
     master.ends(&site);
     let mut client = Client::connect(address);
     let said = client.ask("DESCRIBE", path, "", "").is(404);
-    assert!(said.body.contains("nobody records in volume \"cam\""));
+    assert!(said.body.contains("volume \"cam\" is not being recorded"));
     other.ends(&site);
     serve.terminate();
 }

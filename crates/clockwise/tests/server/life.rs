@@ -350,14 +350,14 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     assert_eq!(list(), Ok(json!([])));
     server.stop();
     let failure = list().expect_err("nobody answers");
-    assert!(failure.what.contains("does not answer"), "{failure:?}");
+    assert!(failure.what.contains("has not answered"), "{failure:?}");
     assert!(failure.help.contains("kill -CONT"), "{failure:?}");
     // So many connections wait that the socket takes no more.
     let waiting: Vec<_> = std::iter::from_fn(|| unaccepted(&site))
         .take(10_000)
         .collect();
     let failure = list().expect_err("nobody answers");
-    assert!(failure.what.contains("does not answer"), "{failure:?}");
+    assert!(failure.what.contains("has not answered"), "{failure:?}");
     drop(waiting);
     server.go_on();
     assert_eq!(list(), Ok(json!([])));
@@ -424,7 +424,10 @@ fn a_pool_that_is_being_opened_is_waited_for_as_long_as_the_server_says_so() {
     answer(&mut last, unavailable, OPENING);
     let answered = runtime.block_on(asked).expect("it does not panic");
     let failure = answered.expect_err("nobody answers");
-    assert!(failure.help.contains("was being opened"), "{failure:?}");
+    assert!(
+        failure.help.contains("while it opened its pool"),
+        "{failure:?}"
+    );
 }
 
 /// Also one that handles Ctrl-C later on.

@@ -20,7 +20,7 @@ fn unprintable_volume_name_is_refused() {
     let (site, server) = Site::serving(1);
     for name in NONE {
         let made = site.run(&["volume", "create", name, "--size", "1MiB"]);
-        made.fails(2, &["is no volume name: it has", "1 to 255 bytes"]);
+        made.fails(2, &["is not a valid volume name: it has", "1 to 255 bytes"]);
         assert!(!made.err.contains(['\u{202e}', '\u{200b}']), "{made:?}");
     }
     for name in ["Kamera 1", "カメラ", "...", "a\u{3000}b"] {
@@ -48,7 +48,10 @@ fn unprintable_stream_name_is_refused() {
         assert_eq!(status, 422, "{name:?}: {problem}");
         assert_eq!(problem["where"], "name", "{name:?}");
         let what = problem["what"].as_str().unwrap_or_default();
-        assert!(what.contains("is no stream name: it "), "{problem}");
+        assert!(
+            what.contains("is not a valid stream name: it "),
+            "{problem}"
+        );
     }
     for (name, called) in [(json!("Kamera 1"), "Kamera 1"), (Value::Null, "v")] {
         let (status, reserved) = reserve(name);

@@ -363,7 +363,7 @@ fn no_pool_is_made_of_one_disk_under_two_names() {
     };
     add_device(&site, &device);
     let both = format!(
-        "disk-0 and {} are one disk by two names",
+        "disk-0 and {} are two names of one disk",
         device.path().display()
     );
     site.run(&["pool", "create"])

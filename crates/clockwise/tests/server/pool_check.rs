@@ -139,7 +139,7 @@ fn two_torn_superblocks_are_an_error() {
     assert!(
         finding["remedy"]
             .as_str()
-            .is_some_and(|said| said.contains("put back a copy")),
+            .is_some_and(|said| said.contains("restore a copy")),
         "{finding}"
     );
     site.run(&["serve"]).fails(
@@ -147,7 +147,7 @@ fn two_torn_superblocks_are_an_error() {
         &[
             "disk-0",
             "both copies of its superblock are damaged",
-            "put back a copy",
+            "restore a copy",
         ],
     );
     // Something is there that would be lost.
@@ -194,7 +194,7 @@ fn a_disk_that_was_away_while_the_pool_changed_is_stale() {
         assert_eq!(server.terminate().0, Some(0));
         copy(&site.path(disk), &site.path("new"));
         copy(&site.path("old"), &site.path(disk));
-        let help = "lacks what was written since";
+        let help = "lacks later writes";
         finds(
             &site,
             1,
@@ -228,7 +228,7 @@ fn one_damaged_table_is_a_note_and_two_are_an_error() {
     tear(&site.path("disk-0"), TABLES[1 - older]);
     let (what, help) = (
         "neither copy of the volume table is readable",
-        "put back copies",
+        "restore copies",
     );
     finds(&site, 1, &[("disk-0", true, what, help)]);
     is_not_served(&site, &["disk-0", what, help]);
@@ -266,7 +266,7 @@ fn a_damaged_record_in_the_log_is_an_error_and_not_its_end() {
         .and_then(|name| name.to_str())
         .expect("a name");
     let what = format!("record {lost} is lost, but later ones are there");
-    let help = "lost what it had acknowledged";
+    let help = "lost acknowledged writes";
     finds(&site, 1, &[(disk, true, &what, help)]);
     is_not_served(&site, &[disk, &what, help]);
 }
@@ -307,6 +307,6 @@ fn damaged_nodes_of_volumes_are_errors() {
     }
     is_not_served(
         &site,
-        &["the node of volume 1", "damaged record", "put back copies"],
+        &["the node of volume 1", "damaged record", "restore copies"],
     );
 }

@@ -148,7 +148,7 @@ fn destination_of_a_played_stream_may_be_full_or_closed() {
     let (site, server) = site();
     let arguments = ["--rate", "500KB/s", "--length", "512KiB", "--to"];
     play(&site, &[&arguments[..], &["/dev/full"]].concat())
-        .fails(1, &["playing ended early", "/dev/full", "make room"]);
+        .fails(1, &["playing ended early", "/dev/full", "free some space"]);
     let mut reader = testkit::site::clockwise();
     reader
         .args(["stream", "play", "--volume", "v", "--block", "64KiB"])

@@ -303,7 +303,7 @@ impl<'a> RequestWindow<'a> {
         match (buffer, self.failure.take()) {
             (Some(buffer), None) => Ok(buffer),
             (_, failure) => Err(failure.unwrap_or(IoFailure::Cancelled {
-                reason: "the transfer gave no buffer back",
+                reason: "the transfer did not return its buffer",
             })),
         }
     }

@@ -40,7 +40,7 @@ pub enum RejectReason {
     #[error("the disk's dispatcher has stopped")]
     Stopped,
     /// No sectors, past the end, not aligned to the disk's blocks, or segments that do not match.
-    #[error("not a transfer this disk can do")]
+    #[error("the disk does not support this transfer")]
     Invalid,
     /// The buffers belong to another account.
     #[error("the buffer belongs to another account")]

@@ -215,7 +215,7 @@ impl Pool {
                 return Err(reserved(
                     &volume.name,
                     stream,
-                    "it grows only on the disks and in the zones that it has; do not say where",
+                    "the volume grows only on its disks and zones; omit the placement",
                 ));
             }
             Some(_) => {
@@ -247,7 +247,7 @@ impl Pool {
             return Err(reserved(
                 &volume.name,
                 stream,
-                "what it reserves cannot be cut off",
+                "the range that it reserves cannot be cut off",
             ));
         }
         // The record is written under the admission lock, so that no stream can reserve the rest meanwhile. Shrinking

@@ -37,11 +37,10 @@ const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
 const FLOOR: &str = "the floor";
 
 /// Remedy for a floor that a disk cannot carry.
-const FLOOR_REMEDY: &str =
-    "give best effort a smaller share, or a longer period, or none of its own";
+const FLOOR_REMEDY: &str = "give best effort a smaller share or a longer period, or no floor";
 
 /// Remedy for two servers on one pool.
-pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have other names there, or be reached from another host), decide which one is to serve the pool, and start only that one";
+pub const TWO_SERVERS_REMEDY: &str = "find the other server (its names of the disks may differ, and it may run on another host), decide which server is to serve the pool, and start only that one";
 
 /// Resources for metadata transfers.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
@@ -207,19 +206,19 @@ fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -
         .map(|now| usize::from(now.number.0));
     let reason = match other.filter(|other| *other != disk && *other < started.candidates.len()) {
         Some(other) => format!(
-            "{} and {} are one disk by two names",
+            "{} and {} are two names of one disk",
             name(disk.min(other)),
             name(disk.max(other))
         ),
         None => format!(
-            "{}: something else wrote to it while the pool was made",
+            "{}: another program wrote to it while the pool was made",
             name(disk)
         ),
     };
     let remedy = match raw.perform(&started.disks, &PoolState::wipe(spec)) {
-        Ok(()) => "name each disk once, and see that nothing else uses them",
+        Ok(()) => "name each disk once, and make sure that nothing else uses them",
         Err(_) => {
-            "name each disk once, and see that nothing else uses them; --force is needed now, for there are traces of a pool on them"
+            "name each disk once, and make sure that nothing else uses them; --force is needed, because parts of a pool are on them"
         }
     };
     PoolError::Unsuited { reason, remedy }
@@ -319,13 +318,13 @@ fn assemble(
     }
     if !policy.guarantees() {
         warnings.add_of_pool(format!(
-            "the scheduler {} is for comparison: under it, streams can miss deadlines",
+            "the scheduler {} is only for comparison: with it, streams can miss deadlines",
             policy.name()
         ));
     }
     if options.floor == Floor::None {
         warnings.add_of_pool(
-            "best effort has no floor: where streams fill a disk, file systems on it may wait for ever",
+            "best effort has no floor: if streams use all the time of a disk, file systems on it may wait forever",
         );
     }
     Ok(PoolCore::new(CoreParts {

@@ -64,9 +64,9 @@ fn nothing_of(placement: &Placement) -> String {
     let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
     let (from, to) = (Bytes(bytes.start), Bytes(bytes.end));
     if to == Bytes::MAX {
-        format!("no part of {of} lies behind {from}")
+        format!("{of} has no part behind {from}")
     } else {
-        format!("no part of {of} lies between {from} and {to}")
+        format!("{of} has no part between {from} and {to}")
     }
 }
 
@@ -82,7 +82,7 @@ fn stretch(
         let zones = disk.predictor.zone_count();
         let range = disk.predictor.zone_range(zone).ok_or_else(|| {
             PoolError::BadPlacement(format!(
-                "disk {:?} has zones 0 to {}, there is no zone {zone}",
+                "disk {:?} has zones 0 to {}, but no zone {zone}",
                 disk.name,
                 zones.saturating_sub(1)
             ))

@@ -79,7 +79,7 @@ pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, P
                 return Err(PoolError::Disk {
                     reason: format!("{name}: cannot be used: {error}"),
                     remedy:
-                        "check the disk, and that this process may have threads and descriptors"
+                        "check the disk, and the limits on threads and descriptors of this process"
                             .to_owned(),
                     disk: name,
                 });
@@ -112,7 +112,7 @@ fn start_one(
     }
     if !profile_is_measured {
         let what = format!(
-            "the profile {:?} was not measured on this disk; what is promised rests on it",
+            "the profile {:?} was not measured on this disk; the promises rely on it",
             profile.name()
         );
         warnings.add(what, &name);

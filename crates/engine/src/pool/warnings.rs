@@ -30,7 +30,7 @@ impl WarningList {
 
     /// Adds a resource that the host denied.
     pub(super) fn add_refused(&mut self, what: &str, subject: &str) {
-        self.add(format!("refused by the host: {what}"), subject);
+        self.add(format!("the host refused: {what}"), subject);
     }
 
     /// Adds all resources that the host denied.
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn warning_appears_once_with_all_that_it_concerns() {
         let mut warnings = WarningList::default();
-        let denied = DeniedResources(vec!["to hurry: not permitted".to_owned()]);
+        let denied = DeniedResources(vec!["real-time priority: not permitted".to_owned()]);
         for disk in ["a", "b", "a"] {
             warnings.add_denied(&denied, disk);
         }
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "refused by the host: to hurry: not permitted (a, b)",
+                "the host refused: real-time priority: not permitted (a, b)",
                 "too small (b)",
                 "no floor"
             ]

@@ -7,7 +7,7 @@ use crate::state::request::IoFailure;
 
 /// Remedy for an invalid extent size.
 const EXTENT_REMEDY: &str =
-    "take one such as 1 MiB or 64 MiB, or none: one that suits the drives is taken then";
+    "give a size such as 1 MiB or 64 MiB, or none: the pool then chooses one that suits the drives";
 
 /// A pool operation failed. Nothing has changed unless the variant says so.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +26,13 @@ pub enum PoolError {
         remedy: String,
     },
     /// A disk for a new pool belongs to a pool already.
-    #[error("{disk}: belongs to a pool already; what is on it would be lost")]
+    #[error("{disk}: belongs to a pool already; its data would be lost")]
     Taken {
         /// The disk, by the name it was given with.
         disk: String,
     },
     /// A disk for a new pool is not empty.
-    #[error("{disk}: there is {what} on it, {at} from its beginning, which would be lost")]
+    #[error("{disk}: it has {what} at offset {at}, which would be lost")]
     Occupied {
         /// The disk, by the name it was given with.
         disk: String,
@@ -66,10 +66,10 @@ pub enum PoolError {
     #[error("there is no volume {0:?}")]
     NoSuchVolume(String),
     /// The name is taken.
-    #[error("there is a volume {0:?} already")]
+    #[error("volume {0:?} exists already")]
     VolumeExists(String),
     /// Not a valid name.
-    #[error("{name:?} is no volume name: {reason}")]
+    #[error("{name:?} is not a valid volume name: {reason}")]
     BadName {
         /// The name as given.
         name: String,
@@ -126,7 +126,7 @@ pub enum PoolError {
         reason: String,
     },
     /// The volume accepts no more changes after a failure.
-    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened again: {reason}")]
     Poisoned {
         /// The volume.
         volume: String,
@@ -160,7 +160,7 @@ pub enum PoolError {
         error: std::io::Error,
     },
     /// The progress callback stopped the operation.
-    #[error("stopped")]
+    #[error("the move was stopped")]
     Stopped,
     /// Not the name of a scheduler.
     #[error("unknown scheduler {0:?}; use exact, delta-l, delta-l-published, lst or edf")]
@@ -172,7 +172,7 @@ pub enum PoolError {
 
 fn pending(is_pending: bool) -> &'static str {
     if is_pending {
-        "what was asked is done as soon as the disk takes it, unless the server ends before"
+        "the change is made as soon as the disk accepts it, unless the server ends before"
     } else {
         "nothing was changed"
     }
@@ -249,15 +249,15 @@ impl PoolError {
             | VolumeError::NoSuchExtent { .. } => Self::BadPlacement(text),
             VolumeError::BadDiskCount { .. } => Self::Unsuited {
                 reason: text,
-                remedy: "name fewer disks, and make another pool of the others",
+                remedy: "name fewer disks, and make another pool of the other disks",
             },
             VolumeError::PoolTooSmall { .. } | VolumeError::DiskTooSmall { .. } => Self::Unsuited {
                 reason: text,
-                remedy: "take smaller extents, such as `--extent 1MiB` (64KiB is the least), or larger disks",
+                remedy: "use smaller extents, such as `--extent 1MiB` (the minimum is 64KiB), or larger disks",
             },
             VolumeError::DiskTooLarge { .. } => Self::Unsuited {
                 reason: text,
-                remedy: "take larger extents",
+                remedy: "use larger extents",
             },
             VolumeError::Poisoned => Self::MetadataFailed(text),
             _ => Self::Metadata(text),

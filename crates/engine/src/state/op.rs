@@ -206,7 +206,7 @@ impl Op {
                 // Nothing of it has been written.
                 drop(hold);
                 active.failure.get_or_insert(IoFailure::Cancelled {
-                    reason: "the time of its stream was over before it was due",
+                    reason: "the time span of its stream ended before its deadline",
                 });
             }
             Err(error) => {

@@ -55,7 +55,7 @@ pub struct DiskRefusal {
 }
 
 /// Remedy when a concurrent change got in the way.
-pub(crate) const RETRY_REMEDY: &str = "ask again: something else was being changed at this moment";
+pub(crate) const RETRY_REMEDY: &str = "try again: another change was in progress";
 
 /// The reason why a reservation is refused.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ pub enum Refusal {
     },
     /// Not enough memory can be guaranteed for its buffers.
     #[error(
-        "the stream needs {} of reserved buffers; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
+        "the stream needs {} of reserved buffers, but only {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
     )]
     Memory {
         /// Bytes needed.
@@ -166,7 +166,7 @@ pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
         other => Refusal::Invalid {
             what: "memory",
             reason: other.to_string(),
-            remedy: "try again when others have given memory back, or give the server more",
+            remedy: "try again when others have released memory, or give the server more memory",
         },
     }
 }

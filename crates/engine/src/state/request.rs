@@ -66,7 +66,7 @@ pub enum IoFailure {
         reason: String,
     },
     /// The volume is read-only after a failure.
-    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened again: {reason}")]
     Poisoned {
         /// The volume's name.
         volume: String,

@@ -92,11 +92,11 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
         failed: None,
     };
     let lost = sync.failed.map(|failure| {
-        format!("nothing on it can be made durable until the server is started again: {failure}")
+        format!("nothing on it can be made durable until the server is restarted: {failure}")
     });
     let Ok((known, silent)) = disk.handle.health() else {
         // When the pool is closed its disks are not served any more; that is no failure of the disk.
-        health.failed = (!io.is_closed()).then(|| "it is not served any more".to_owned());
+        health.failed = (!io.is_closed()).then(|| "the server does not use it any more".to_owned());
         return health;
     };
     if known.stalled {

@@ -354,7 +354,7 @@ impl Changer {
                 what: "the block size",
                 reason: "a session moves bytes through the stream, so its block size cannot change"
                     .to_owned(),
-                remedy: "reserve a new one",
+                remedy: "reserve a new stream",
             });
         }
         check_other_block(&self.pool.io, core, block)?;
@@ -411,10 +411,10 @@ impl Changer {
         Err(Refusal::Invalid {
             what: "the buffers",
             reason: format!(
-                "{count} of {} each are not between {least}, which hold two blocks of {block} for each disk that the stream touches, and {BUFFERS_MAX}",
+                "{count} buffers of {} each are not from {least} (two blocks of {block} for each disk of the stream) to {BUFFERS_MAX}",
                 core.buffer
             ),
-            remedy: "ask for that many, or for blocks of another size",
+            remedy: "request a number in that range, or blocks of another size",
         })
     }
 

@@ -16,14 +16,15 @@ use crate::state::volume::VolumeCore;
 use crate::volume_io::request::REQUEST_BYTES_MAX;
 
 /// Remedy for an invalid block size.
-const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";
+const BLOCK_REMEDY: &str =
+    "give a size such as 256 KiB or 1 MiB, or none: the pool then proposes one";
 
 /// Remedy for an invalid range.
-const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors of its disks, as all sizes in MiB or GiB are, or grow the volume";
+const RANGE_REMEDY: &str = "give a range within the volume, in whole sectors of its disks (sizes in MiB or GiB are), or grow the volume";
 
 /// Remedy for an invalid rate.
 pub(super) const RATE_REMEDY: &str =
-    "ask for the rate at which the bytes come or go, such as 1.2 MB/s";
+    "give the rate at which the stream moves bytes, such as 1.2 MB/s";
 
 pub(super) fn invalid(
     what: &'static str,
@@ -95,12 +96,12 @@ fn check_block(io: &IoCore, grain: u64, block: Bytes) -> Result<(), Refusal> {
     let fits = size != 0 && (extent.is_multiple_of(size) || size.is_multiple_of(extent));
     let reason = if !size.is_multiple_of(grain) || !fits {
         format!(
-            "{block} ({size} B) is not a multiple of {} that divides the extent size of {} or is a multiple of it",
+            "{block} ({size} B) must be a multiple of {}, and either divide the extent size of {} or be a multiple of it",
             Bytes(grain),
             Bytes(extent)
         )
     } else if block > REQUEST_BYTES_MAX {
-        format!("{block} is more than the {REQUEST_BYTES_MAX} that a request may have")
+        format!("{block} exceed the maximum length of a request, {REQUEST_BYTES_MAX}")
     } else {
         return Ok(());
     };
@@ -159,7 +160,7 @@ pub(super) fn needs_now(
     let size = volume.reservable().min(map.size());
     if path.range.end > size.0 {
         let reason = format!(
-            "{} reaches past the volume's end, which has just become {size}",
+            "{} reaches past the volume's end, which was just moved to {size}",
             described(&path.range),
         );
         return Err(invalid("the range", reason, RANGE_REMEDY));

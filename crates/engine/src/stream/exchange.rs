@@ -144,13 +144,13 @@ fn test_in_copy(
     };
     // Checked under the lock: if the stream closes later, the keeper releases whatever is reserved here.
     if stream.is_closing() || io.is_closed() {
-        return Err(invalid("the stream", "it is closed", "reserve a new one").into());
+        return Err(invalid("the stream", "it is closed", "reserve a new stream").into());
     }
     let needs = needs_now(io, of.volume, &path)?;
     let disks = disks_of(&needs) as usize;
     if disks > stream.disks_max {
         let reason = format!(
-            "{} lies on {disks} disks, and the stream has buffers for {}",
+            "{} lies on {disks} disks, but the stream has buffers for only {}",
             described(&path.range),
             stream.disks_max
         );

@@ -110,7 +110,7 @@ pub struct PaceReport {
 #[derive(Debug, thiserror::Error)]
 pub enum PaceError {
     /// The source or sink failed.
-    #[error("the byte stream: {0}")]
+    #[error("the data connection failed: {0}")]
     Peer(#[source] std::io::Error),
     /// There was no memory for the session.
     #[error(transparent)]
@@ -150,7 +150,7 @@ pub enum PaceError {
     },
     /// Bytes cannot be moved, because blocks have become longer.
     #[error(
-        "bytes are moved in blocks of {buffer}, the size at the stream's admission, and its blocks have become {block}; change the size back first"
+        "the session moves blocks of {buffer}, the size at the stream's admission, but the block size was changed to {block}; change it back first"
     )]
     Block {
         /// The block size at admission, which is the buffer size.

@@ -39,8 +39,8 @@ pub(super) fn book_span(
     if until <= first {
         return Err(invalid(
             "the time span",
-            "it ends before it begins, or has passed",
-            "give one that ends after it begins and after now",
+            "it ends before it begins, or is in the past",
+            "give a time span that ends after it begins and in the future",
         ));
     }
     let until = last_deadline(until, longest, disks).saturating_add(longest);

@@ -202,10 +202,9 @@ impl Cache {
     }
 }
 
-const INDIRECT: &str =
-    "its file system has no direct I/O, so the host's cache lies between the schedule and the disk";
+const INDIRECT: &str = "its file system has no direct I/O, so the host's cache lies between the scheduler and the disk";
 
-const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache that no write can be forced past (no FUA), so that each write is followed by a flush, which its profile may not foresee; turn the cache off (hdparm -W 0)";
+const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache and no FUA, so each write is followed by a flush, which its profile may not include; turn the cache off (hdparm -W 0)";
 
 fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     let device = rustix::fs::fstat(file)?.st_rdev;
@@ -233,13 +232,13 @@ fn check_durability(wanted: Durability, found: Durability) -> Result<Durability,
         // cache.
         (Durability::Fua, _) => Ok(Durability::Fua),
         (Durability::WriteThrough, Durability::Fua) => Err(
-            "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or force each write (fua)",
+            "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or use durability `fua`",
         ),
-        (Durability::WriteThrough, Durability::Host) => Err(
-            "it is a file, in the care of the host's cache; leave it there (host), or force each write (fua)",
-        ),
+        (Durability::WriteThrough, Durability::Host) => {
+            Err("it is a file behind the host's cache; use durability `host` or `fua`")
+        }
         (Durability::Host, _) => Err(
-            "it is a device: only its drive caches writes, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
+            "it is a device: only its drive caches writes, and a flush of a drive's whole cache takes unbounded time; use durability `fua`",
         ),
     }
 }

@@ -27,7 +27,7 @@ use crate::state::request::{IoFailure, VolumeOp};
 use crate::state::volume::{Parked, VolumeCore, WriteContent};
 
 const CUT: IoFailure = IoFailure::Cancelled {
-    reason: "the volume was made smaller and the range is not part of it any more",
+    reason: "the volume was shrunk and the range is not part of it any more",
 };
 
 /// Begins an op.
@@ -352,7 +352,7 @@ impl Plan<'_> {
         let active = &mut *self.active;
         let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
             return self.failed(IoFailure::Cancelled {
-                reason: "the stream has no reservation for that part of the volume",
+                reason: "the stream has not reserved that part of the volume",
             });
         };
         let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);

@@ -122,7 +122,7 @@ pub enum SubmitError {
         alignment: u64,
     },
     /// The memory does not have the request's length, is missing, or came with an operation that takes none.
-    #[error("the request is for {len} B, its memory has {memory} B")]
+    #[error("the request is for {len} B, but its memory has {memory} B")]
     LengthMismatch {
         /// The size of the memory in bytes.
         memory: u64,
@@ -133,7 +133,7 @@ pub enum SubmitError {
     #[error("the memory was pinned for the other direction")]
     WrongDirection,
     /// A transfer longer than [`REQUEST_BYTES_MAX`].
-    #[error("the request is for {}; the most is {REQUEST_BYTES_MAX}", Bytes(*.bytes))]
+    #[error("the request is for {}; the maximum is {REQUEST_BYTES_MAX}", Bytes(*.bytes))]
     TooLarge {
         /// The request's length in bytes.
         bytes: u64,
@@ -163,22 +163,20 @@ pub enum SubmitError {
         asked: String,
     },
     /// More entries in `after` than [`AFTER_MAX`].
-    #[error("{given} earlier requests are named; the most is {AFTER_MAX}")]
+    #[error("the request depends on {given} earlier requests; the maximum is {AFTER_MAX}")]
     TooManyAfter {
         /// The number of entries.
         given: usize,
     },
     /// The client's limit of requests in flight is reached.
-    #[error(
-        "the client has {limit} requests in flight, the most it may have; poll for completions first"
-    )]
+    #[error("the client has {limit} requests in flight, the maximum; poll for completions first")]
     Busy {
         /// The limit.
         limit: usize,
     },
     /// The host could not make data of the volume durable. Acknowledged data may be lost, and further writes
     /// would hide that.
-    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened again: {reason}")]
     Poisoned {
         /// The volume's name.
         volume: String,

@@ -264,7 +264,7 @@ fn a_pool_of_one_disk_under_two_names_is_not_made() {
         ..options()
     };
     let refused = Pool::create(&rig.memory, disks, &twice).unwrap_err();
-    let says = "disk0 and other-disk0 are one disk by two names";
+    let says = "disk0 and other-disk0 are two names of one disk";
     assert!(refused.to_string().contains(says), "{refused}");
     let unmade = rig.try_open().unwrap_err().to_string();
     assert!(unmade.contains("disk0: not a Clockwise disk"), "{unmade}");

@@ -35,7 +35,7 @@ fn disks_whose_threads_are_refused_real_time_serve_and_the_pool_says_so() {
         assert_eq!(
             told,
             [
-                "refused by the host: real-time scheduling (SCHED_FIFO, needs CAP_SYS_NICE): \
+                "the host refused: real-time scheduling (SCHED_FIFO, needs CAP_SYS_NICE): \
               Operation not permitted (os error 1) (disk0, disk1, the pool's worker)"
             ]
         );

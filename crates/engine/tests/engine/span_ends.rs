@@ -82,7 +82,7 @@ fn requests_beyond_the_span_are_cancelled() {
     let status = stream.close();
     assert_eq!((status.blocks, status.errors), (2, 0));
     let told = status.failed.unwrap();
-    assert!(told.contains("time of its stream was over"), "{told}");
+    assert!(told.contains("time span of its stream ended"), "{told}");
     assert!(pool.status().streams.is_empty());
     // A write that never began leaves no doubt about the disk's content, so the volume still works.
     let writer = client(&pool);

@@ -182,7 +182,10 @@ impl Case {
                 return wrong(at, "0 < service <= period <= 2^40 does not hold");
             }
             if task.service < self.way.service_min() {
-                return wrong(at, "a sweep takes twice its way and 1 at least");
+                return wrong(
+                    at,
+                    "a sweep takes at least twice its `sweep`, and at least 1 for a request",
+                );
             }
         }
         let mut last = 0;
@@ -201,7 +204,10 @@ impl Case {
                 Ask::Release(task) => match next.get_mut(task) {
                     None => return wrong(at, "there is no such task: they count from 0"),
                     Some(earliest) if event.at < *earliest => {
-                        return wrong(at, "the task released a job less than its period before");
+                        return wrong(
+                            at,
+                            "the task's previous job was released less than a period before",
+                        );
                     }
                     Some(earliest) => *earliest = event.at + self.task[task].period,
                 },
@@ -299,6 +305,9 @@ mod tests {
             ask: Ask::Release(1),
         });
         let error = Case::parse(&early.to_toml()).unwrap_err().to_string();
-        assert!(error.starts_with("event 4: the task released"), "{error}");
+        assert!(
+            error.starts_with("event 4: the task's previous job"),
+            "{error}"
+        );
     }
 }

@@ -34,7 +34,7 @@ fn within(
     let (from, to) = range.into_inner();
     wrong(
         at,
-        format!("`{key}` is {value}, and has to be from {from} to {to}"),
+        format!("`{key}` is {value}; it must be from {from} to {to}"),
     )
 }
 
@@ -53,7 +53,7 @@ impl File {
             return wrong(top, "it needs a seed and a scheduler");
         }
         if has_twice(&self.seeds) || has_twice(&self.schedulers) {
-            return wrong(top, "a seed or a scheduler is there twice");
+            return wrong(top, "a seed or a scheduler is given twice");
         }
         if let Some(seconds) = self.duration_s {
             within(top, "duration_s", seconds, 1..=SECONDS_MAX)?;
@@ -92,10 +92,7 @@ impl File {
             within(&at, "slice_ms", of.slice_ms, 1..=of.period_ms)?;
             let mut asked = self.best_effort.iter().flat_map(|of| &of.volumes);
             if !asked.any(|name| *name == of.volume) {
-                return wrong(
-                    at,
-                    format!("no best effort asks anything of volume `{}`", of.volume),
-                );
+                return wrong(at, format!("no best effort uses volume `{}`", of.volume));
             }
         }
         if has_twice(
@@ -105,7 +102,7 @@ impl File {
                 .map(|of| &of.volume)
                 .collect::<Vec<_>>(),
         ) {
-            return wrong("reservation", "a volume has two; add them up");
+            return wrong("reservation", "a volume has two reservations; add them up");
         }
         Ok(())
     }
@@ -160,7 +157,7 @@ impl File {
             if !names.contains(name.as_str()) {
                 return wrong(
                     format!("volume `{name}`"),
-                    "it is asked for something, and there is no `[[band.volume]]` of that name",
+                    "a load uses it, but there is no `[[band.volume]]` of that name",
                 );
             }
         }
@@ -290,7 +287,7 @@ impl File {
         if self.duration_s.is_none() {
             return wrong(
                 at,
-                "requests at random have no end: say `duration_s` of the experiment",
+                "random requests never end: set `duration_s` of the experiment",
             );
         }
         within(at, "burst", random.burst, 1..=1_000_000)?;

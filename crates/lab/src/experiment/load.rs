@@ -107,10 +107,10 @@ impl Source<'_> {
             (Timing::Open, None) => Ok(Nanos::ZERO),
             (Timing::Closed, Some(us)) => Ok(Nanos(us * 1_000)),
             (Timing::Closed, None) => Err(self.invalid(format!(
-                "the times of {format} are those between requests alone: say with `took_us` how long each took"
+                "{format} has only the times between requests: give the duration of each request with `took_us`"
             ))),
             (Timing::Open, Some(_)) => Err(self.invalid(format!(
-                "`took_us` is for traces whose times are those between requests alone, and this one of {format} has all times"
+                "`took_us` is only for traces without durations, but {format} has all times"
             ))),
         }
     }

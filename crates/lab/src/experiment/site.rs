@@ -42,7 +42,7 @@ fn text_of(path: &Path) -> Result<String, ExperimentError> {
 
 /// The drives that a file asks for; the names of files are from `folder` on.
 pub(super) fn disks(of: &DisksOf, folder: &Path) -> Result<Disks, ExperimentError> {
-    let none = |what: &str| format!("say a `drive` that is known here, or the file of a `{what}`");
+    let none = |what: &str| format!("give a `drive` that is built in, or the file of a `{what}`");
     let plant = match (&of.plant, &of.drive) {
         (Some(path), _) => {
             let path = folder.join(path);
@@ -70,7 +70,7 @@ pub(super) fn disks(of: &DisksOf, folder: &Path) -> Result<Disks, ExperimentErro
         return Err(invalid(
             "disks",
             format!(
-                "the plant has {} sectors and the profile {}",
+                "the plant has {} sectors, but the profile {}",
                 plant.sectors().get(),
                 profile.capacity().get()
             ),
@@ -79,7 +79,7 @@ pub(super) fn disks(of: &DisksOf, folder: &Path) -> Result<Disks, ExperimentErro
     if profile.outstanding() > 1 {
         return Err(invalid(
             "disks",
-            "the profile is of a drive that is given several requests at a time, and a plant takes one",
+            "the profile is of a drive with several requests at a time, but a plant takes one",
         ));
     }
     let profile = if of.admission == AdmissionBy::Measured {

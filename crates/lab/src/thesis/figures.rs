@@ -106,7 +106,7 @@ impl fmt::Display for Figure {
 
 /// A number that no figure has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no such figure; there are {}", Figure::ALL.map(Figure::number).join(", "))]
+#[error("unknown figure; the figures are {}", Figure::ALL.map(Figure::number).join(", "))]
 pub struct UnknownFigure;
 
 impl FromStr for Figure {
@@ -168,10 +168,10 @@ pub enum FigureError {
     #[error(transparent)]
     RealTime(#[from] RealTimeError),
     /// Drives have no place for their data.
-    #[error("a folder for the drives: {0}")]
+    #[error("cannot create a folder for the drives: {0}")]
     Folder(#[from] std::io::Error),
     /// Measured by the clock, by [`online()`].
-    #[error("it is measured by the clock")]
+    #[error("this figure is measured in real time")]
     NotSimulated,
     /// Nothing could be drawn.
     #[error(transparent)]

@@ -88,7 +88,7 @@ impl fmt::Display for Layout {
 
 /// A name that no layout has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no such layout; there are {}", Layout::ALL.map(Layout::name).join(", "))]
+#[error("unknown layout; the layouts are {}", Layout::ALL.map(Layout::name).join(", "))]
 pub struct UnknownLayout;
 
 impl FromStr for Layout {

@@ -25,7 +25,7 @@ pub(super) fn is_passed_over(line: &str) -> bool {
 const OTHERS: [(&[u8], &str); 10] = [
     (
         b"fio version ",
-        "it is an I/O log of fio, of another version than 2 and 3",
+        "it is an I/O log of fio, but not of version 2 or 3",
     ),
     (b"\x07tae", BLKTRACE),
     (b"\x08tae", BLKTRACE),
@@ -37,8 +37,8 @@ const OTHERS: [(&[u8], &str); 10] = [
     (b"\xFF\xFE", UTF_16),
     (b"\xFE\xFF", UTF_16),
 ];
-const BLKTRACE: &str = "it is of blktrace, in binary: have `blkparse` print it";
-const PACKED: &str = "it is packed, and not by gzip: unpack it first";
+const BLKTRACE: &str = "it is binary output of blktrace: convert it with `blkparse`";
+const PACKED: &str = "it is compressed, but not by gzip: decompress it first";
 const UTF_16: &str = "it is text in UTF-16: convert it to UTF-8 first";
 
 /// Advice about a trace in another known format.

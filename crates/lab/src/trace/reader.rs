@@ -43,7 +43,7 @@ pub enum TraceError {
     Empty,
     /// Its beginning is that of no format, and none was named.
     #[error(
-        "the trace is in no known format, which are srt, disksim, msr, vscsi, blkparse and iolog; {what}"
+        "the trace is in no known format (srt, disksim, msr, vscsi, blkparse or iolog); {what}"
     )]
     Unknown {
         /// Its format, or its first bytes.
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         let mut magic = [0; srt::MAGIC.len()];
         let count = self.fill(&mut magic)?;
         if magic[..count] != *srt::MAGIC {
-            return Err(self.wrong("it does not begin with $$TR_IOREC, as one of SRT does"));
+            return Err(self.wrong("it does not begin with $$TR_IOREC, as a trace of SRT does"));
         }
         let mut byte = [0];
         for _ in 0..srt::HEADER_BYTES_MAX {

@@ -494,11 +494,11 @@ fn a_trace_that_cannot_be_played_is_told() {
     );
     says(
         "trace = { file = \"trace\", format = \"tape\" }",
-        "no format `tape`",
+        "unknown format `tape`",
     );
     says(
         "trace = { file = \"trace\", took_us = 3 }",
-        "this one of disksim has all times",
+        "but disksim has all times",
     );
     put("fio version 2 iolog\nf add\nf open\nf read 0 4096\nf close\n");
     says(TRACE, "took_us");
@@ -510,7 +510,7 @@ fn senseless_experiment_is_refused_with_its_place() {
         (
             "count = 1",
             "count = 0",
-            "disks: `count` is 0, and has to be from 1 to 128",
+            "disks: `count` is 0; it must be from 1 to 128",
         ),
         (
             "quantum-atlas-ii",
@@ -566,7 +566,7 @@ fn senseless_experiment_is_refused_with_its_place() {
         (
             "volume = \"film\"",
             "volume = \"movie\"",
-            "volume `movie`: it is asked for something",
+            "volume `movie`: a load uses it",
         ),
         (
             "block_kib = 256",
@@ -614,7 +614,7 @@ fn senseless_experiment_is_refused_with_its_place() {
         ("loads = [1]", "seeds = []", "it needs a seed"),
         ("loads = [1]", "load = [1]", "load"),
         ("\"edf\"", "\"fifo\"", "fifo"),
-        ("duration_s = 120", "", "say `duration_s`"),
+        ("duration_s = 120", "", "set `duration_s`"),
         ("duration_s = 120", "duration_s = 0", "`duration_s` is 0"),
         (
             "volumes = [\"files\"]",
@@ -654,7 +654,7 @@ fn senseless_experiment_is_refused_with_its_place() {
         (
             "[[best_effort]]",
             "[[reservation]]\nvolume = \"film\"\nslice_ms = 50\nperiod_ms = 100\n[[best_effort]]",
-            "reservation 1: no best effort asks",
+            "reservation 1: no best effort uses",
         ),
     ] {
         let text = with(SMALL, from, to);

@@ -12,7 +12,7 @@ use crate::archive::retention_record::RANGES_MAX;
 pub enum ArchiveError {
     /// The volume has content that is not an archive.
     #[error(
-        "volume {0:?} has other content than recordings; use a volume for recordings that nothing was written to"
+        "volume {0:?} has data that is not a recording; recordings need a volume of their own that nothing was written to"
     )]
     Foreign(String),
     /// The header is damaged or of a later version.
@@ -62,9 +62,7 @@ pub enum ArchiveError {
         number: u64,
     },
     /// The recording is being made.
-    #[error(
-        "recording {number} in volume {volume:?} is still being made; end it before deleting it"
-    )]
+    #[error("recording {number} in volume {volume:?} is in progress; end it before deleting it")]
     StillRecorded {
         /// Name of the volume.
         volume: String,

@@ -395,7 +395,7 @@ impl Archives {
             .recorder()
             .map_or(Ok(()), |of| of.change(wish).map(drop));
         if let Err(refusal) = changed {
-            tracing::warn!(volume = name, %refusal, "recording volume cannot grow, as the new part cannot be reserved for the recording; the oldest blocks are overwritten");
+            tracing::warn!(volume = name, %refusal, "recording volume cannot grow, because the new part cannot be reserved for the recording; the oldest blocks are overwritten");
             self.cut(archive, client);
             return Ok(false);
         }
@@ -422,7 +422,7 @@ impl Archives {
                 ..StreamChange::default()
             };
             if let Err(refusal) = recorder.change(wish) {
-                tracing::warn!(volume = name, %refusal, "recording volume gives no space back, as the recording's reservation cannot be reduced");
+                tracing::warn!(volume = name, %refusal, "recording volume returns no space, because the recording's reservation cannot be reduced");
                 return false;
             }
         }
@@ -431,20 +431,20 @@ impl Archives {
             return true;
         }
         if let Err(error) = archive.write_geometry_to_both_copies(client) {
-            tracing::warn!(volume = name, %error, "recording volume gives no space back, as its retention record cannot be written");
+            tracing::warn!(volume = name, %error, "recording volume returns no space, because its retention record cannot be written");
             return false;
         }
         match self.pool().shrink(name, Bytes(size)) {
             Ok(_) => {
-                tracing::info!(volume = name, size = %Bytes(size), "recording volume has given space back");
+                tracing::info!(volume = name, size = %Bytes(size), "recording volume has returned space");
                 true
             }
             Err(error @ PoolError::Reserved { .. }) => {
-                tracing::debug!(volume = name, %error, "recording volume gives space back later, when its players have ended");
+                tracing::debug!(volume = name, %error, "recording volume returns space later, when its players have ended");
                 false
             }
             Err(error) => {
-                tracing::warn!(volume = name, %error, "recording volume cannot give space back");
+                tracing::warn!(volume = name, %error, "recording volume cannot return space");
                 false
             }
         }

@@ -148,7 +148,7 @@ impl Retention {
                     let was_doubted = trusted.is_doubted();
                     let now = trusted.observe(wall_clock::now_unix_ns(), clock::now());
                     if trusted.is_doubted() && !was_doubted {
-                        tracing::warn!("the host's clock was set ahead; for a day, retention by age goes on with the time before that");
+                        tracing::warn!("the host's clock was set ahead; for a day, retention by age ignores that step");
                     }
                     if let Some(after) = check(&checked, &volume, now, is_first) {
                         checked.looks().schedule(volume, after);
@@ -186,7 +186,7 @@ fn check(
             | OpenError::Archive(ArchiveError::Empty(_) | ArchiveError::Foreign(_)),
         ) => None,
         Err(error) => {
-            tracing::warn!(volume, %error, "retention check failed and is tried again in a minute; until then no old recordings are deleted, and the volume neither grows nor shrinks");
+            tracing::warn!(volume, %error, "retention check failed and will be repeated in a minute; until then old recordings are kept, and the volume neither grows nor shrinks");
             Some(Duration::from_nanos(STEP_MAX.get()))
         }
     }

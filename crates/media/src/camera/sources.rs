@@ -142,7 +142,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
         .collect::<Result<_, _>>()?;
     if specs.len() > SOURCES_MAX {
         return Err(format!(
-            "it has {} sources, more than {SOURCES_MAX}",
+            "it has {} sources; the maximum is {SOURCES_MAX}",
             specs.len()
         ));
     }

@@ -28,7 +28,7 @@ pub enum ExportError {
     )]
     Parameters(usize),
     /// The time span has no packets.
-    #[error("nothing was recorded between those times")]
+    #[error("nothing was recorded in that time range")]
     Empty,
     /// The recording was deleted or overwritten during the export.
     #[error(

@@ -205,7 +205,7 @@ impl<'a> Presentation<'a> {
             Err(error) if number == 0 => Err(error),
             Err(error) => {
                 let track = self.parts[number].first_track;
-                tracing::warn!(first_track = track, %error, "a recording failed and is not played any more");
+                tracing::warn!(first_track = track, %error, "a recording that is played failed and is left out");
                 self.end(number);
                 Ok(None)
             }

@@ -63,13 +63,13 @@ impl MissingRange {
 impl fmt::Display for MissingRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.why {
-            LossReason::Never => "did not come",
+            LossReason::Never => "not received",
             LossReason::NoBuffer => "no buffer was free",
             LossReason::SocketFull => "the socket was full",
-            LossReason::Ended => "it ended before they were received",
+            LossReason::Ended => "the recording ended before they were received",
             LossReason::TooLong => "too long for a block",
-            LossReason::Malformed => "no RTP packets",
-            LossReason::Anew => "not counted, the sender's numbers begin anew",
+            LossReason::Malformed => "not RTP packets",
+            LossReason::Anew => "not counted: the sender restarted its sequence numbers",
         };
         let Self {
             track,
@@ -114,7 +114,7 @@ impl fmt::Display for Notice {
         }
         if self.more_restarts > 0 {
             let restarts = self.more_restarts;
-            parts.push(format!("numbers begin anew {restarts} more times"));
+            parts.push(format!("{restarts} more restarts of the sequence numbers"));
         }
         f.write_str(&parts.join("; "))
     }
@@ -223,7 +223,7 @@ mod tests {
         let more = (notice.more_packets, notice.more_restarts);
         assert_eq!(more, (968 * 3, 968));
         let text = notice.to_string();
-        assert!(text.ends_with("; 2904 more packets; numbers begin anew 968 more times"));
+        assert!(text.ends_with("; 2904 more packets; 968 more restarts of the sequence numbers"));
         assert_eq!(missing.tell(Time(u64::MAX), true), None);
     }
 

@@ -127,18 +127,18 @@ impl AuthError {
     /// The message for the peer. Refusals that may be guesses are logged.
     pub(crate) fn log(&self, peer: SocketAddr) -> &'static str {
         let (why, user, message) = match self {
-            Self::Nobody => return "this needs a user and a password",
-            Self::Stale => return "the nonce is used up: here is another one",
+            Self::Nobody => return "a user and a password are required",
+            Self::Stale => return "the nonce has expired: use the new one",
             Self::Syntax(what) => ("invalid Authorization header", None, *what),
             Self::Wrong(user) => (
-                "wrong password or unknown user",
+                "unknown user or wrong password",
                 Some(user),
                 "unknown user or wrong password",
             ),
             Self::Other(user) => (
                 "another user has logged in on the connection",
                 Some(user),
-                "another user has logged in on this connection: open another one",
+                "another user has logged in on this connection: open a new connection",
             ),
         };
         if let Some(untold) = REFUSED.turn(Instant::now()) {

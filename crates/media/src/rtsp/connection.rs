@@ -75,9 +75,9 @@ pub(crate) enum ConnectionError {
     Input(#[from] InputError),
     #[error(transparent)]
     Socket(#[from] io::Error),
-    #[error("the recording: {0}")]
+    #[error("the recording failed: {0}")]
     Record(#[from] RecordError),
-    #[error("playing: {0}")]
+    #[error("playing failed: {0}")]
     Play(#[from] PlayError),
     #[error("nothing was received for {0}")]
     Silent(Nanos),
@@ -85,7 +85,7 @@ pub(crate) enum ConnectionError {
     Slow,
     #[error("too many failed logins")]
     Guessing,
-    #[error("the server stops")]
+    #[error("the server is stopping")]
     Stopped,
     #[error("its session was ended")]
     SessionEnded,

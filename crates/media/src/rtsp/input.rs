@@ -44,10 +44,10 @@ pub enum Next {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InputError {
     /// It is no RTSP.
-    #[error("no RTSP")]
+    #[error("the data is not RTSP")]
     Syntax,
     /// It is TLS.
-    #[error("this port speaks no TLS: rtsp:// and rtsps:// have different ports")]
+    #[error("this port does not use TLS: rtsp:// and rtsps:// have different ports")]
     Tls,
     /// A message is too long.
     #[error("a message is longer than {MESSAGE_BYTES_MAX} bytes")]

@@ -220,7 +220,7 @@ impl Tls {
         );
         let hint = match error {
             _ if is_other && self.connection.is_handshaking() => {
-                " (the peer speaks no TLS: rtsps:// and rtsp:// have different ports)"
+                " (the peer does not use TLS on this port: rtsps:// and rtsp:// have different ports)"
             }
             rustls::Error::InvalidCertificate(_) => " (--ca sets the trusted certificates)",
             _ => "",

@@ -122,7 +122,7 @@ pub(crate) enum ReceiveError {
     Input(#[from] InputError),
     #[error(transparent)]
     Socket(#[from] io::Error),
-    #[error("the recording: {0}")]
+    #[error("the recording failed: {0}")]
     Record(#[from] RecordError),
 }
 

@@ -98,7 +98,7 @@ impl Server {
         let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
         for address in addresses.into_iter().flatten() {
             if access.is_none() && !address.ip().is_loopback() {
-                tracing::warn!(%address, "every client that reaches this address can record and play: [rtsp] has no `users`");
+                tracing::warn!(%address, "anyone who reaches this address can record and play: [rtsp] has no `users`");
             }
         }
         let client = archives.client().map_err(|error| host(&error))?;
@@ -255,7 +255,7 @@ impl Acceptor {
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
-                self.fails("could not be taken", &error);
+                self.fails("could not be accepted", &error);
                 // Until a descriptor is free.
                 std::thread::sleep(ACCEPT_PAUSE);
                 None

@@ -56,8 +56,8 @@ pub enum TlsError {
 fn unread(path: &Path, error: &pem::Error) -> TlsError {
     let why = match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "it contains none in PEM".to_owned(),
-        error => format!("no PEM: {error}"),
+        pem::Error::NoItemsFound => "it contains no PEM section of that kind".to_owned(),
+        error => format!("it is not PEM: {error}"),
     };
     TlsError::File(path.to_owned(), why)
 }
@@ -113,7 +113,7 @@ pub struct TrustedCertificates {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TrustError {
     /// It is no PEM.
-    #[error("no PEM: {0}")]
+    #[error("it is not PEM: {0}")]
     Syntax(String),
     /// It contains no certificate.
     #[error("it contains no certificate in PEM")]

@@ -50,11 +50,13 @@ pub(crate) enum Transport {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
     /// None of the requested ones is supported.
-    #[error("only RTP/AVP over UDP unicast and RTP/AVP/TCP in the connection are supported")]
+    #[error(
+        "only RTP/AVP over UDP unicast and RTP/AVP/TCP interleaved in the connection are supported"
+    )]
     Unsupported,
     /// Packets would not be encrypted.
     #[error(
-        "packets by UDP would not be encrypted: with rtsps request RTP/AVP/TCP in the connection"
+        "packets over UDP would not be encrypted: with rtsps, request RTP/AVP/TCP interleaved in the connection"
     )]
     Open,
     /// The host has no ports left.

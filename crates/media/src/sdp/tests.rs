@@ -200,8 +200,8 @@ fn unrecordable_description_is_refused_with_a_reason() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
     let many = format!("{head}{}", "m=audio 0 RTP/AVP 0\r\n".repeat(TRACKS_MAX + 1));
     for (text, said) in [
-        ("", "no SDP"),
-        ("garbage", "no SDP"),
+        ("", "is not SDP"),
+        ("garbage", "is not SDP"),
         (head, "0 tracks"),
         (many.as_str(), "17 tracks"),
         (&format!("{head}m=audio 0 RTP/SAVP 0\r\n"), "RTP/SAVP"),

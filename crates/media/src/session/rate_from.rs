@@ -28,24 +28,24 @@ impl RateFrom {
     /// The source in words, and what to change.
     const fn explanation(self) -> &'static str {
         match self {
-            Self::SourceOption => "from `--rate` of the source: add the source with a lower one",
+            Self::SourceOption => "from `--rate` of the source: add the source with a lower rate",
             Self::CameraSays => {
-                "from the camera's description (b=AS or b=TIAS), and a tenth; some cameras name far more than they send: `--rate` of the source reserves less"
+                "from the camera's description (b=AS or b=TIAS) plus a tenth; if the camera sends much less, reserve less with `--rate` of the source"
             }
             Self::CameraDefault => {
-                "from `rate` under [rtsp], as the camera's description has no rate (b=AS or b=TIAS): `--rate` of the source reserves less"
+                "from `rate` under [rtsp], because the camera's description has no rate (b=AS or b=TIAS): reserve less with `--rate` of the source"
             }
             Self::Announced => {
-                "from the announced description (b=AS or b=TIAS), and a tenth: announce less, if less is sent"
+                "from the announced description (b=AS or b=TIAS) plus a tenth: announce a lower rate if the packets need less"
             }
             Self::AnnouncedDefault => {
-                "from `rate` under [rtsp], as the announced description has no rate: announce one (b=AS of each track), or set a lower `rate`"
+                "from `rate` under [rtsp], because the announced description has no rate: announce one (b=AS of each track), or set a lower `rate`"
             }
-            Self::Measured => "from the size of the recording and its length, and a tenth",
+            Self::Measured => "from the size and the duration of the recording, plus a tenth",
             Self::Recorded => {
-                "from the reservation for recording it, as it is too short to be measured: record it with less (b=AS or b=TIAS of its description, or `--rate` of its source)"
+                "from the reservation for recording it, because it is too short to be measured: record it with a lower rate (b=AS or b=TIAS of its description, or `--rate` of its source)"
             }
-            Self::Soon => "from the minimum of a block in 4 s, as playing begins with a block",
+            Self::Soon => "from the minimum, a block in 4 s, because playing begins with a block",
         }
     }
 

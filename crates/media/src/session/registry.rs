@@ -208,7 +208,7 @@ impl Session {
                 session,
                 block_bytes,
                 late_ms,
-                "blocks become longer and less is read ahead than that takes: packets may come late once"
+                "the block size grows beyond the data that is read ahead: packets may be late once"
             );
         }
         if let Some(rate) = wish.rate {

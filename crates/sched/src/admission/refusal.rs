@@ -54,7 +54,7 @@ impl fmt::Display for Refusal {
             ),
             RefusedBy::Blocking => write!(
                 f,
-                "a request of task {} cannot be interrupted and would make others late: what is due within {interval} of its start would take {short_by} longer than that",
+                "a request of task {} cannot be interrupted and would delay others: the work due within {interval} of its start would take {short_by} longer than that",
                 task.0
             ),
         }

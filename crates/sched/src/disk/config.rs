@@ -143,7 +143,7 @@ pub enum SubmitError {
         end: u64,
     },
     /// A stream's request that would take longer than its task's service time allows for.
-    #[error("the request may take {worst}, the reservation allows {service}")]
+    #[error("the request may take {worst}, but the reservation allows {service}")]
     LongerThanReserved {
         /// Longest service time of the request.
         worst: Nanos,
@@ -186,7 +186,7 @@ pub enum JoinError {
         piece_max: Nanos,
     },
     /// A server that was admitted as one that keeps the disk for less than the longest piece does.
-    #[error("pieces of at most {longest} were admitted, and one may take {piece_max}")]
+    #[error("pieces of at most {longest} were admitted, but one may take {piece_max}")]
     PieceTooLong {
         /// Longest admitted service time.
         longest: Nanos,

@@ -78,7 +78,7 @@ pub(super) fn spec(spec: &ProfileSpec) -> Checked {
             if spec.outstanding != 1 {
                 return Err(wrong(
                     "outstanding",
-                    "must be 1 for a rotating drive, whose times are predicted from where the head is",
+                    "must be 1 for a rotating drive, whose times are predicted from the position of the head",
                 ));
             }
             rotating(figures, spec.capacity_sectors)?;
@@ -156,7 +156,7 @@ fn zones(zones: &[ZoneSpec]) -> Result<(u64, u64), ProfileError> {
         let at = |key: &str| format!("rotating.zones[{index}].{key}");
         if zone.first_cylinder != cylinders {
             let problem = format!(
-                "is {}; the zone before ends at {cylinders}",
+                "is {}, but the previous zone ends at {cylinders}",
                 zone.first_cylinder
             );
             return Err(wrong(at("first_cylinder"), problem));
@@ -165,7 +165,8 @@ fn zones(zones: &[ZoneSpec]) -> Result<(u64, u64), ProfileError> {
         bounded(&at("heads"), zone.heads, 1, 1 << 16)?;
         bounded(&at("sectors_per_track"), zone.sectors_per_track, 1, 1 << 20)?;
         if zone.sectors_per_track > sectors_per_track {
-            let problem = "is more than further outside; tracks do not get longer inwards";
+            let problem =
+                "is more than in the zone further outside; tracks do not get longer inwards";
             return Err(wrong(at("sectors_per_track"), problem));
         }
         sectors_per_track = zone.sectors_per_track;
@@ -185,7 +186,7 @@ fn zones(zones: &[ZoneSpec]) -> Result<(u64, u64), ProfileError> {
     if zones.is_empty() {
         return Err(wrong(
             "rotating.zones",
-            "is empty; there must be one zone at least",
+            "is empty; there must be at least one zone",
         ));
     }
     Ok((cylinders, sectors))

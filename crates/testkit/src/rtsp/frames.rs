@@ -77,7 +77,11 @@ fn describes(address: SocketAddr, description: &str) -> Client {
 fn set_up(client: &mut Client, path: &str) {
     until("there is room for another one", || {
         let said = client.ask("SETUP", path, TCP, "");
-        if said.status == 453 && said.body.contains("still being given back") {
+        if said.status == 453
+            && said
+                .body
+                .contains("is still held by reservations that have ended")
+        {
             return false;
         }
         said.is(200);

@@ -113,7 +113,7 @@ pub enum ProtocolError {
     },
     /// The client sent too many options.
     #[error(
-        "more than {} of options in one handshake",
+        "the options of one handshake exceed {}",
         sched::units::Bytes(OPTIONS_BYTES_MAX)
     )]
     OptionsLength,

@@ -220,7 +220,7 @@ impl Export for Server {
         Self::start(volumes, config).map_err(|error| match error {
             StartError::Socket(failure) => failure,
             error => Failure::failed(error.to_string()).help(
-                "name another address under [nbd], end the program that uses it, or permit its use",
+                "set another address in [nbd], stop the program that uses it, or check the permission to use it",
             ),
         })
     }
@@ -291,12 +291,12 @@ impl ConnectionLimit {
 impl fmt::Display for ConnectionLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = self.connections_max;
-        write!(f, "the server has {most} connections, the most ")?;
+        write!(f, "the server has {most} connections, the maximum")?;
         match self.memory {
-            None => write!(f, "it may have; try again later"),
+            None => write!(f, "; try again later"),
             Some(memory) => write!(
                 f,
-                "that half of its memory is enough for, which is {memory}; close some, or ask the server's operator \
+                " for half of its memory, {memory}; close some, or ask the server's operator \
                  to raise `total` in [memory]"
             ),
         }

@@ -168,7 +168,7 @@ pub(in crate::exports) fn whole_blocks(size_bytes: u64, block_bytes: u64) -> u64
 fn refusal_message(refusal: &Refusal, opener: &Opener) -> String {
     match refusal {
         Refusal::Memory { needed, available } => format!(
-            "{} needs {} of memory of its own, and streams and other connections leave {}; close some of them, or ask the \
+            "{} needs {} of reserved memory, but streams and other connections leave only {}; close some of them, or ask the \
              server's operator to raise `total` in [memory]",
             opener.memory_owner,
             Bytes(*needed),

@@ -128,7 +128,7 @@ fn frames_in(
     let found = found.map_err(OpenError::from)?;
     match found.are_too_many {
         true => Err(too_many(format!(
-            "more than {FRAMES_MAX} frames, the most of one answer"
+            "more than {FRAMES_MAX} frames, the maximum of one answer"
         ))),
         false => Ok(found),
     }

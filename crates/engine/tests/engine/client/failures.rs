@@ -67,10 +67,7 @@ fn failed_sync_fails_every_later_flush_of_data_on_that_disk() {
     let status = pool.status();
     assert_eq!(status.metadata.frozen, None);
     let failed = status.disks[1].failed.as_ref().unwrap();
-    assert!(
-        failed.contains("until the server is started again"),
-        "{failed}"
-    );
+    assert!(failed.contains("until the server is restarted"), "{failed}");
     assert_eq!(status.disks[0].failed, None);
 }
 

@@ -224,10 +224,10 @@ fn invalid_block_size_is_refused_without_effect() {
         assert_eq!(stream.status().disks.len(), 3);
     };
     for (wrong, because) in [
-        (0, "is not a multiple of"),
-        (BUFFER / 2, "is not a multiple of"),
-        (3 * BUFFER, "divides the extent size"),
-        (65 * MIB, "that a request may have"),
+        (0, "must be a multiple of"),
+        (BUFFER / 2, "must be a multiple of"),
+        (3 * BUFFER, "divide the extent size"),
+        (65 * MIB, "the maximum length of a request"),
     ] {
         let wish = StreamChange {
             block: Some(Bytes(wrong)),
@@ -240,7 +240,7 @@ fn invalid_block_size_is_refused_without_effect() {
     is_what(
         changer.change(block(16)).unwrap_err(),
         "the buffers",
-        "96 of 64 KiB",
+        "96 buffers of 64 KiB",
     );
     as_it_was();
     let few = StreamChange {
@@ -250,7 +250,7 @@ fn invalid_block_size_is_refused_without_effect() {
     is_what(
         changer.change(few).unwrap_err(),
         "the buffers",
-        "24, which hold two blocks",
+        "24 (two blocks",
     );
     as_it_was();
     // The disks do not carry it: the additional buffers are removed again.

@@ -73,7 +73,7 @@ impl LineFormat for Blkparse {
         let action = field("the action")?;
         let kind = field("the kind of request")?;
         if !action.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-            return Err(format!("action `{}` is none", shown(action)));
+            return Err(format!("`{}` is not an action of blkparse", shown(action)));
         }
         if !self.counts(action)? {
             return Ok(Record::Other);
@@ -94,7 +94,7 @@ impl LineFormat for Blkparse {
             return Ok(Record::Other);
         }
         if plus != "+" {
-            return Err("after the sector `+` and the number of sectors are needed".to_owned());
+            return Err("the sector must be followed by `+` and the number of sectors".to_owned());
         }
         let count = whole(field("the number of sectors")?, "number of sectors")?;
         Ok(Record::Request(Raw {
@@ -122,7 +122,7 @@ fn is_device(text: &str) -> bool {
 /// synchronous or forced. Not of discards, of flushes without data, and of what manages zones but appends to one.
 fn transfer(kind: &str) -> Result<Option<(Op, Urgency)>, String> {
     if !kind.bytes().all(|byte| b"RWDNFSMAEZOC".contains(&byte)) {
-        return Err(format!("kind of request `{}` is none", shown(kind)));
+        return Err(format!("`{}` is not a kind of request", shown(kind)));
     }
     let has = |letter| kind.contains(letter);
     let op = match () {

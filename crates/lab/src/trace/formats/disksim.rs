@@ -41,7 +41,7 @@ impl LineFormat for Disksim {
 
 /// In hexadecimal with or without `0x`, as DiskSim's own reader takes them.
 fn flags_of(text: &str) -> Result<u64, String> {
-    let wrong = || format!("flags `{}` are no hexadecimal number", shown(text));
+    let wrong = || format!("flags `{}` are not a hexadecimal number", shown(text));
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if digits.starts_with('+') {
         return Err(wrong());

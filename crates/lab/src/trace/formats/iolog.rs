@@ -47,11 +47,11 @@ impl LineFormat for Iolog {
                 Ok(Record::Heading)
             }
             (None, None) => Err(format!(
-                "the first line has to be `{HEADING_OF_2}` or `{HEADING_OF_3}`, not `{}`",
+                "the first line must be `{HEADING_OF_2}` or `{HEADING_OF_3}`, not `{}`",
                 shown(line)
             )),
             (Some(_), Some(_)) => Err(
-                "another log begins here, as fio appends to a file that is there: split the file before this line"
+                "another log begins here, because fio appends to an existing file: split the file before this line"
                     .to_owned(),
             ),
             (Some(Version::Two), None) => self.action(line, None),
@@ -93,7 +93,7 @@ impl Iolog {
                 }
                 return Ok(Record::Other);
             }
-            _ => return Err(format!("action `{}` is none of fio's", shown(action))),
+            _ => return Err(format!("`{}` is not an action of fio", shown(action))),
         };
         Ok(Record::Request(Raw {
             at_ns: at_ns.unwrap_or(self.waited_ns),

@@ -41,7 +41,7 @@ impl LineFormat for Vscsi {
 fn op_of(code: &str) -> Result<Option<Op>, String> {
     let code = code.trim();
     let byte = u8::from_str_radix(code.strip_prefix("0x").unwrap_or(code), 16);
-    match byte.map_err(|_| format!("op `{}` is no SCSI operation code", shown(code)))? {
+    match byte.map_err(|_| format!("op `{}` is not a SCSI operation code", shown(code)))? {
         // READ (6), (10), (12), (16).
         0x08 | 0x28 | 0xA8 | 0x88 => Ok(Some(Op::Read)),
         // WRITE (6), (10), (12), (16), and with verification.

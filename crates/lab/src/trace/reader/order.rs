@@ -34,7 +34,7 @@ impl Order {
         let back = Nanos(self.latest_ns.saturating_sub(at_ns));
         if back > LATE_MAX {
             return Err(format!(
-                "it is {back} before one before it, and only up to {LATE_MAX} are put in order: sort the trace by time"
+                "it is {back} earlier than a previous record, and only up to {LATE_MAX} are reordered: sort the trace by time"
             ));
         }
         Ok(())

@@ -62,7 +62,7 @@ pub enum AddressError {
     #[error("its scheme is {0:?}; use rtsp or rtsps")]
     Scheme(String),
     /// No host.
-    #[error("the URL names no host")]
+    #[error("the URL has no host")]
     Host,
     /// The user or the password is not UTF-8.
     #[error("user or password in the URL is not UTF-8")]
@@ -83,7 +83,7 @@ pub(crate) enum RedirectError {
     Udp(String),
     /// The password belongs to another host.
     #[error(
-        "{0} asks for a password and may be somebody else's: add the source with that URL, and the user and password there"
+        "{0} asks for a password and may belong to another party: add the source with that URL, and its user and password"
     )]
     Login(String),
 }

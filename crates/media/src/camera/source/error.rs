@@ -33,7 +33,7 @@ pub(crate) enum SourceError {
     Connect(SocketAddr, io::Error),
     #[error("the connection failed: {0}")]
     Socket(#[from] io::Error),
-    #[error("message of the camera not understood: {0}")]
+    #[error("the camera's message cannot be parsed: {0}")]
     Input(#[from] InputError),
     #[error("no answer from the camera within {0}")]
     AnswerTimeout(Nanos),
@@ -45,7 +45,7 @@ pub(crate) enum SourceError {
     TransportSilent { by: LowerTransport, wait: Nanos },
     #[error("internal error while talking to the camera: please report the panic in the log")]
     Panicked,
-    #[error("the camera left (RTCP BYE)")]
+    #[error("the camera sent RTCP BYE")]
     Bye,
     #[error("the camera ended the session (TEARDOWN)")]
     TornDown,

@@ -46,7 +46,7 @@ pub(crate) enum LoginError {
     #[error("the camera refuses the password of user {0:?}")]
     Refused(String),
     /// The challenge is not understood.
-    #[error("the camera's way of asking for a password is not known: {0}")]
+    #[error("the camera uses an unsupported authentication scheme: {0}")]
     UnknownChallenge(String),
 }
 

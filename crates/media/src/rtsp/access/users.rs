@@ -31,7 +31,7 @@ pub enum UsersError {
     File(PathBuf, io::Error),
     /// Users other than its owner have access to it.
     #[error(
-        "users file {0} is accessible to others than its owner (mode {1:04o}): its contents are as good as passwords; set mode 0600"
+        "users file {0} is accessible to others than its owner (mode {1:04o}), and its contents are enough to log in: set mode 0600"
     )]
     Open(PathBuf, u32),
     /// The host has no random numbers.
@@ -41,7 +41,7 @@ pub enum UsersError {
     #[error("users file {0}, line {1}: {2}")]
     Line(PathBuf, usize, LineError),
     /// It is no UTF-8.
-    #[error("users file {0} is no text")]
+    #[error("users file {0} is not a text file")]
     Text(PathBuf),
     /// It is too long.
     #[error("users file {0} is longer than {FILE_BYTES_MAX} bytes")]
@@ -61,10 +61,10 @@ pub enum LineError {
     #[error("its realm is not {REALM:?}: write it with `htdigest FILE {REALM} USER`")]
     Realm,
     /// The last part is no hash.
-    #[error("its last part is no MD5 sum of 32 hexadecimal digits")]
+    #[error("its last part is not an MD5 hash of 32 hexadecimal digits")]
     Hash,
     /// The user has two lines.
-    #[error("the user has a line already")]
+    #[error("the user has an earlier line already")]
     Twice,
 }
 
@@ -133,7 +133,7 @@ fn read(path: &Path) -> Result<(ByName, Stamp), UsersError> {
     // Opening a pipe would block.
     let is_file = std::fs::metadata(path).map_err(failed)?.is_file();
     if !is_file {
-        return Err(failed(io::Error::other("it is no file")));
+        return Err(failed(io::Error::other("it is not a file")));
     }
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;

@@ -107,7 +107,7 @@ impl Connection<'_> {
             AccessRight::Play => "play",
             AccessRight::Record => "record in",
         };
-        tracing::info!(peer = %self.peer, user, volume, what, "a user has no right to a volume");
+        tracing::info!(peer = %self.peer, user, volume, what, "a user has no permission for a volume");
         let why = format!("user {user:?} may not {what} volume {volume:?}");
         let said = answer(Some(request), StatusCode::Forbidden).reason(why);
         Err(said.logged())

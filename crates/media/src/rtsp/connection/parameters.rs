@@ -106,14 +106,18 @@ fn wish(request: &ClientRequest) -> Result<StreamChange, Answer> {
                 wish.buffers = Some(usize::try_from(count).unwrap_or(usize::MAX));
             }
             (RATE, None) => {
-                return Err(said(StatusCode::BadRequest).reason("rate: how many bytes per second?"));
+                return Err(said(StatusCode::BadRequest)
+                    .reason("`rate` must be a number of bytes per second"));
             }
             (BLOCK, None) => {
-                return Err(said(StatusCode::BadRequest).reason("block: how many bytes?"));
+                return Err(
+                    said(StatusCode::BadRequest).reason("`block` must be a number of bytes")
+                );
             }
             _ => {
-                return Err(said(StatusCode::BadRequest)
-                    .reason("buffers: how many, each as long as a block of the volume?"));
+                return Err(said(StatusCode::BadRequest).reason(
+                    "`buffers` must be a number of buffers, each as long as a block of the volume",
+                ));
             }
         }
     }
@@ -165,7 +169,7 @@ impl Changes {
     ) -> Option<Answer> {
         if self.0.len() == QUEUED_MAX {
             let said = answer(Some(&request), StatusCode::ServiceUnavailable);
-            return Some(said.reason("too many changes are under way: wait for their replies"));
+            return Some(said.reason("too many changes are in progress: wait for their replies"));
         }
         if !self.0.is_empty() {
             self.0.push_back((request, Arc::clone(member), None));
@@ -214,7 +218,7 @@ impl Changes {
     pub(super) fn given_up(self) -> impl Iterator<Item = Answer> {
         self.0.into_iter().map(|(request, _, _)| {
             answer(Some(&request), StatusCode::ServiceUnavailable)
-                .reason("the session has ended before the change was done")
+                .reason("the session ended before the change was made")
         })
     }
 }

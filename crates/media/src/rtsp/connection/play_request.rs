@@ -420,7 +420,7 @@ pub(super) fn speed(request: &ClientRequest) -> Result<Option<Scale>, PlayRefusa
     };
     let speed = permille(asked, SPEED_PERMILLE).filter(|speed| speed.0 > 0);
     let error =
-        || range_error("Speed has to be from 0.1 to 16; to play backwards, use a negative Scale");
+        || range_error("Speed must be from 0.1 to 16; to play backwards, use a negative Scale");
     speed.map(Some).ok_or_else(error)
 }
 

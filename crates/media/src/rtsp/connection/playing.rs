@@ -58,11 +58,11 @@ impl PlayEnd {
     /// The reason for the log.
     fn reason(&self) -> &'static str {
         match self {
-            Self::Completed => "all of it was sent",
+            Self::Completed => "all packets were sent",
             Self::Stopped(request, _) if *request.method() == Method::Pause => "PAUSE",
             Self::Stopped(..) => "TEARDOWN",
-            Self::Replaced(..) => "another PLAY",
-            Self::Closed => "the connection, the session or the server ends",
+            Self::Replaced(..) => "a new PLAY replaces it",
+            Self::Closed => "the connection, the session or the server ended",
         }
     }
 }
@@ -140,7 +140,7 @@ impl Connection<'_> {
             ..
         }) = &self.session
         else {
-            let why = "nothing is set up".to_owned();
+            let why = "no track is set up: send SETUP first".to_owned();
             return Err((StatusCode::MethodNotValidInThisState, why));
         };
         let of_part = |part: &Part| part.archive.recording(Some(part.recording.number));
@@ -153,7 +153,7 @@ impl Connection<'_> {
                     recording.number,
                     archive.volume().name()
                 ),
-                None => "nothing is set up".to_owned(),
+                None => "no track is set up: send SETUP first".to_owned(),
             };
             return Err((StatusCode::NotFound, why));
         };

@@ -185,7 +185,7 @@ impl Connection<'_> {
             let RecordingName { volume, number } = name;
             tracing::warn!(
                 peer = %self.peer, volume, recording = number, packets = tally.packets, bytes = tally.bytes, %error,
-                "a recording fails: what was durable before is kept, and what came since may be lost"
+                "a recording fails: its durable part is kept, and later packets may be lost"
             );
         }
         let (report, tally) = finished?;
@@ -325,12 +325,12 @@ impl Connection<'_> {
         match reason {
             EndReason::Closed | EndReason::Stopped => {}
             EndReason::SendersLeft => {
-                tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
+                tracing::info!(peer = %self.peer, "a recording ends: its source sent RTCP BYE");
                 self.send_all(&run.reports.rest())?;
                 return Ok(RecordingEnd::SendersLeft);
             }
             EndReason::Silent => {
-                tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
+                tracing::info!(peer = %self.peer, "a recording ends: nothing was received from its source for {}", self.timeout());
             }
         }
         Ok(RecordingEnd::Closed)

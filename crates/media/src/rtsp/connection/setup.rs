@@ -155,7 +155,7 @@ impl Connection<'_> {
     fn set_up_track(&mut self, request: &ClientRequest, asked: &Transports) -> Answer {
         let Some(track) = self.track(request) else {
             return answer(Some(request), StatusCode::NotFound)
-                .reason("there is no such track: DESCRIBE or ANNOUNCE name the tracks");
+                .reason("there is no such track: the description (DESCRIBE or ANNOUNCE) has the URLs of the tracks");
         };
         let taken = |session: &RtspSession| session.transports[track].is_some();
         if self.session.as_ref().is_some_and(taken) {

@@ -74,7 +74,7 @@ pub(super) fn unknown_part(request: &ClientRequest) -> Option<String> {
     Some(match number {
         Some(number) => format!("there is no {rest:?} in recording {number}"),
         None => format!(
-            "there is no recording {rest:?}: its number follows the volume, or `live`, or nothing for the newest"
+            "there is no recording {rest:?}: after the volume, give its number, or `live`, or nothing for the newest"
         ),
     })
 }
@@ -137,7 +137,9 @@ impl Connection<'_> {
         }
         let count = target.volumes.len();
         if count > PARTS_MAX {
-            let why = format!("{count} recordings: at most {PARTS_MAX} are played together");
+            let why = format!(
+                "{count} recordings are requested; at most {PARTS_MAX} can be played together"
+            );
             return Err(answer(Some(request), StatusCode::BadRequest).reason(why));
         }
         let mut recorded: Vec<PlayableRecording> = Vec::with_capacity(count);
@@ -190,9 +192,9 @@ impl Connection<'_> {
         if target.is_live && !archive.goes_on(&recording) {
             return Err(missing(match archive.is_recorded() {
                 true => format!(
-                    "the recording in volume {volume:?} has no block on the disks yet: ask again"
+                    "the recording in volume {volume:?} has no block on the disks yet: try again"
                 ),
-                false => format!("nobody records in volume {volume:?}"),
+                false => format!("volume {volume:?} is not being recorded"),
             }));
         }
         let described = self.shared.archives.describe(&archive, recording);

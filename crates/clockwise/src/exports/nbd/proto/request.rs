@@ -268,7 +268,7 @@ fn check_range(
     if carries_payload && header.length > PAYLOAD_BYTES_MAX {
         return Err(refused(
             Errno::Invalid,
-            "longer than the maximum payload, 32 MiB",
+            "the payload is longer than the maximum, 32 MiB",
         ));
     }
     Ok(())

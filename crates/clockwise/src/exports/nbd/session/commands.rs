@@ -65,7 +65,7 @@ impl Session {
                 header.cookie,
                 RequestError {
                     errno: Errno::NotSupported,
-                    text: "zeros without a hole are written",
+                    text: "fast zeroing is not supported without holes",
                 },
             ),
             Command::WriteZeroes {
@@ -123,7 +123,7 @@ impl Session {
             })
             .collect();
         if extents.is_empty() {
-            let text = "the volume has become shorter";
+            let text = "the volume was shrunk";
             self.send_error(header.cookie, Errno::Invalid, text);
             return;
         }

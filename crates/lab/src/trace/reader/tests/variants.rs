@@ -263,10 +263,10 @@ fn trace_of_another_known_format_is_named() {
         .flat_map(u16::to_le_bytes)
         .collect();
     let cases: [(&[u8], &str); 6] = [
-        (b"\x07tae\0\0\0\0", "in binary"),
-        (b"\x28\xB5\x2F\xFD\0", "unpack"),
+        (b"\x07tae\0\0\0\0", "binary output"),
+        (b"\x28\xB5\x2F\xFD\0", "decompress"),
         (&utf_16, "UTF-16"),
-        (b"fio version 4 iolog\n", "another version"),
+        (b"fio version 4 iolog\n", "not of version 2"),
         (b"0, 4096, 512\n", "`0, 4096, 512`"),
         (b"\n\n1.0,2\n", "`1.0,2`"),
     ];
