@@ -16,8 +16,12 @@
 //! limit of lateness because `ffmpeg -re` sends the first frame after a gap in its file at once and waits
 //! then: a gap that is taken for a jump is always found again as lateness.
 //!
-//! Tracks stay together: a track whose shift is within a second of the last one of another track takes that,
-//! and the next sender report after a shift aligns the track with the others.
+//! A step that undoes the last shift of its track within a second is unexplained as well, so one stray
+//! timestamp moves nothing for good.
+//!
+//! Tracks stay together: for `SHARED_FOR_NS`, 20 s, a shift is also that of each other track that is off by the
+//! same within a second, even if the other track alone is within the limits. The next sender report after a
+//! shift aligns the track with the others.
 //!
 //! Given up: a clock that is set by less than the limits is followed. A pause with a stopped clock appears 10
 //! s after its place, and so does a gap of more than 20 s in a file of `ffmpeg -re`. A backlog that is still
@@ -32,6 +36,30 @@ const AHEAD_NS_MAX: i128 = 2 * TOLERANCE_NS;
 
 /// Shifts of two tracks that differ by less than this differ by jitter.
 const SAME_SHIFT_NS: i128 = 1_000_000_000;
+
+/// A step that is off by more than this is nearly unexplained.
+const NEAR_NS: i128 = TOLERANCE_NS - SAME_SHIFT_NS;
+
+/// A shift of one track may be that of another for this long.
+const SHARED_FOR_NS: u64 = 20_000_000_000;
+
+fn is_same(one_ns: i128, other_ns: i128) -> bool {
+    (one_ns - other_ns).abs() < SAME_SHIFT_NS
+}
+
+/// A shift, or a step that was nearly one.
+#[derive(Clone, Copy, Debug)]
+struct Shift {
+    ns: i128,
+    arrival_ns: u64,
+}
+
+impl Shift {
+    /// The shift, while it may be that of another track.
+    fn shared_at(self, arrival_ns: u64) -> Option<i128> {
+        (arrival_ns.saturating_sub(self.arrival_ns) < SHARED_FOR_NS).then_some(self.ns)
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
@@ -53,6 +81,9 @@ struct Clock {
     late_ns: i128,
     /// Arrival of the first packet of those that were later than the tolerance, up to the last packet.
     late_since_ns: Option<u64>,
+    last_shift: Option<Shift>,
+    /// The last step that was within a second of the limits and was followed.
+    near_shift: Option<Shift>,
     /// The next timestamp has no relation to the last one.
     is_restarted: bool,
     is_synchronised: bool,
@@ -96,25 +127,48 @@ impl Clock {
         if self.late_ns > TOLERANCE_NS {
             self.late_since_ns.get_or_insert(arrival_ns);
         }
-        let is_late_since = |since_ns| i128::from(arrival_ns - since_ns) >= TOLERANCE_NS;
+        let is_late_since =
+            |since_ns| i128::from(arrival_ns.saturating_sub(since_ns)) >= TOLERANCE_NS;
+        let shared_ns = other_ns.filter(|other_ns| is_same(*other_ns, jump_ns));
+        let undone_ns = self.last_shift.map(|shift| -shift.ns);
         let shift_ns = if std::mem::take(&mut self.is_restarted) {
             Some(jump_ns)
         } else if step_ns < -TOLERANCE_NS || jump_ns < -AHEAD_NS_MAX {
-            Some(shared(jump_ns, other_ns))
+            Some(shared_ns.unwrap_or(jump_ns))
         } else if self.late_ns > TOLERANCE_NS && self.late_since_ns.is_some_and(is_late_since) {
-            Some(shared(self.late_ns, other_ns))
+            Some(shared_ns.unwrap_or(self.late_ns))
         } else {
-            None
+            shared_ns.or(undone_ns.filter(|undone_ns| is_same(*undone_ns, jump_ns)))
         };
         if let Some(shift_ns) = shift_ns {
-            self.base_ns += shift_ns;
-            self.late_ns -= shift_ns;
-            self.is_synchronised = false;
+            self.shift(shift_ns, arrival_ns);
+        } else if jump_ns.abs() > NEAR_NS {
+            self.near_shift = Some(Shift {
+                ns: jump_ns,
+                arrival_ns,
+            });
         }
         if self.late_ns <= TOLERANCE_NS {
             (self.late_ns, self.late_since_ns) = (self.late_ns.min(0), None);
         }
         shift_ns
+    }
+
+    fn shift(&mut self, ns: i128, arrival_ns: u64) {
+        self.base_ns += ns;
+        self.late_ns -= ns;
+        self.is_synchronised = false;
+        self.near_shift = None;
+        self.last_shift = (ns.abs() > NEAR_NS).then_some(Shift { ns, arrival_ns });
+    }
+
+    /// Takes over the shift of another track if this one was off by the same a short time ago.
+    fn follow(&mut self, shift_ns: i128, arrival_ns: u64) {
+        let near_ns = self.near_shift.and_then(|near| near.shared_at(arrival_ns));
+        if near_ns.is_some_and(|near_ns| is_same(near_ns, shift_ns)) {
+            self.shift(shift_ns, arrival_ns);
+            (self.late_ns, self.late_since_ns) = (0, None);
+        }
     }
 
     /// Media time of a timestamp near the last one; `None` before the first packet.
@@ -123,12 +177,6 @@ impl Clock {
         let units = last.units + i64::from(timestamp.wrapping_sub(last.timestamp) as i32);
         Some(self.base_ns + self.ns(units))
     }
-}
-
-/// The shift of a track: that of another track if both have one cause.
-fn shared(own_ns: i128, other_ns: Option<i128>) -> i128 {
-    let other_ns = other_ns.filter(|other_ns| (other_ns - own_ns).abs() < SAME_SHIFT_NS);
-    other_ns.unwrap_or(own_ns)
 }
 
 /// Clocks of an RTCP sender report (RFC 3550, section 6.4.1).
@@ -146,8 +194,8 @@ pub struct Clocks {
     tracks: Vec<Clock>,
     /// The sender's time in the last sender report of any track, and the media time of it.
     anchor: Option<(i128, i128)>,
-    /// The track that was re-anchored last, and its shift.
-    last_shift: Option<(usize, i128)>,
+    /// The track that was re-anchored last.
+    last_shifted: Option<usize>,
 }
 
 impl Clocks {
@@ -161,19 +209,27 @@ impl Clocks {
         Self {
             tracks: rates.map(clock).collect(),
             anchor: None,
-            last_shift: None,
+            last_shifted: None,
         }
     }
 
     /// Media time of the packet that has just arrived; its arrival time if there is no such track.
     pub fn media_ns(&mut self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
+        let other = self.last_shifted.filter(|other| *other != track);
+        let other = other.and_then(|other| self.tracks[other].last_shift);
+        let other_ns = other.and_then(|shift| shift.shared_at(arrival_ns));
         let Some(clock) = self.tracks.get_mut(track) else {
             return arrival_ns;
         };
-        let other = self.last_shift.filter(|(other, _)| *other != track);
-        if let Some(shift_ns) = clock.take(timestamp, arrival_ns, other.map(|(_, ns)| ns)) {
-            self.last_shift = Some((track, shift_ns));
+        if let Some(shift_ns) = clock.take(timestamp, arrival_ns, other_ns) {
+            self.last_shifted = Some(track);
+            for (number, clock) in self.tracks.iter_mut().enumerate() {
+                if number != track {
+                    clock.follow(shift_ns, arrival_ns);
+                }
+            }
         }
+        let clock = &mut self.tracks[track];
         if let Some(report) = clock.early_report.take() {
             self.synchronise(track, report);
         }

@@ -64,7 +64,10 @@ fn nanos(time: NptTime) -> Option<u64> {
 }
 
 /// As [`npt`], for times of the wall clock and a recording that began at `begun_ns`.
-pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), PlayRefusal> {
+pub(super) fn utc(
+    range: UtcRange,
+    begun_ns: i128,
+) -> Result<(Option<u64>, Option<u64>), PlayRefusal> {
     let after = |time: UtcTime| -> Result<Option<u64>, PlayRefusal> {
         let at =
             utc_unix_ns(time).ok_or_else(|| range_error(format!("{time} is not a valid time")))?;

@@ -367,3 +367,57 @@ fn the_report_after_a_shift_aligns_the_track_again() {
     clocks.synchronise(1, report(11, 5_001_000));
     assert_eq!(clocks.media_ns(1, 5_000_000, late_ns), SECOND_NS);
 }
+
+#[test]
+fn stale_timestamp_moves_no_packet_after_the_next() {
+    // In milliseconds: one packet is 15 s in the past.
+    let sent = [
+        (20_000, 100),
+        (20_040, 140),
+        (5_080, 180),
+        (20_120, 220),
+        (20_160, 260),
+    ];
+    assert_eq!(times(&sent), [100, 140, 180, 220, 260]);
+}
+
+#[test]
+fn tracks_stay_together_in_a_pause_at_the_limit() {
+    for pause_ms in [9_990, 10_020, 10_050, 10_100, 10_300] {
+        let mut clocks = Clocks::new([1_000, 1_000].into_iter());
+        let mut last_ms = [0; 2];
+        for number in 0..1_500_u64 {
+            let at_ms = 40 * number;
+            let pause_ms = if at_ms > 20_000 { pause_ms } else { 0 };
+            for track in 0..2 {
+                // The picture has the larger jitter.
+                let jitter_ms = (number * [37, 11][track]) % [120, 20][track];
+                let arrival_ms = at_ms + pause_ms + jitter_ms;
+                let media_ns = clocks.media_ns(track, at_ms as u32, arrival_ms * 1_000_000);
+                last_ms[track] = media_ns / 1_000_000;
+            }
+        }
+        assert!(
+            last_ms[0].abs_diff(last_ms[1]) < 200,
+            "{pause_ms}: {last_ms:?}"
+        );
+    }
+}
+
+#[test]
+fn old_shift_of_another_track_is_not_taken_over() {
+    let mut clocks = Clocks::new([1_000, 1_000].into_iter());
+    let (mut at_ms, mut paused_ms) = (0_u64, 0);
+    for pause_ms in [15_000, 15_900, 15_900, 15_900] {
+        paused_ms += pause_ms;
+        for _ in 0..1_500 {
+            at_ms += 40;
+            let media = [0, 1]
+                .map(|track| clocks.media_ns(track, at_ms as u32, (at_ms + paused_ms) * 1_000_000));
+            if at_ms % 60_000 == 0 {
+                // The first packet arrives after the first pause.
+                assert_eq!(media, [(at_ms + paused_ms) * 1_000_000; 2], "{at_ms}");
+            }
+        }
+    }
+}
