@@ -146,7 +146,7 @@ fn disk(
                 whole,
                 "`size` is only for disks in files; other disks have a fixed size",
             )
-            .help("remove `size`"));
+            .help("remove `size` from this section"));
     }
     if let Some(outstanding) = &section.outstanding
         && !(1..=OUTSTANDING_MAX).contains(outstanding.get_ref())

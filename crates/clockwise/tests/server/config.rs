@@ -35,7 +35,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[memory]\ntotal = \"lots\"\n{disk}"),
             ":2:9",
-            &["cannot be used", "not a number"],
+            &["is not valid", "not a number"],
         ),
         (
             format!("[memory]\ntotal = \"-1GiB\"\n{disk}"),
@@ -60,7 +60,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[scheduler]\npolicy = \"fifo\"\n{disk}"),
             ":2:10",
-            &["no scheduler `fifo`", "exact, delta-l"],
+            &["no scheduler is called `fifo`", "exact, delta-l"],
         ),
         (
             format!("[scheduler]\nfloor = \"150%\"\n{disk}"),
@@ -212,17 +212,17 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("{disk}outstanding = 2\n"),
             ":4:15",
-            &["2 requests at a time", "no profile that was measured"],
+            &["2 outstanding requests", "no profile that was measured"],
         ),
         (
             format!("{disk}outstanding = 2\nprofile = \"quantum-atlas-ii\"\n"),
             ":4:15",
-            &["2 requests at a time", "was measured with 1"],
+            &["2 outstanding requests", "was measured with 1"],
         ),
         (
             format!("{disk}outstanding = 2\nprofile = \"conservative-file\"\n"),
             ":4:15",
-            &["2 requests at a time", "was not measured"],
+            &["2 outstanding requests", "was not measured"],
         ),
         (
             format!("{disk}durability = \"always\"\n"),

@@ -141,7 +141,7 @@ fn a_connection_for_which_streams_leave_no_memory_is_told_so() {
     let told = Wire::connect(&rig.socket).try_go("v").unwrap_err();
     for words in [
         "a connection needs 64 KiB",
-        "leave 0 B",
+        "leave only 0 B",
         "`total` in [memory]",
     ] {
         assert!(told.contains(words), "no {words:?} in {told}");

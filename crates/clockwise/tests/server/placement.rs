@@ -188,10 +188,10 @@ fn places_that_are_none_are_refused_with_what_there_is() {
     );
     refused(
         &["--from-byte", "1TB"],
-        &["nothing of any disk", "931.3 GiB", "disk show"],
+        &["no disk has a part behind", "931.3 GiB", "disk show"],
     );
     let reversed = ["--from-byte", "2GiB", "--to-byte", "1GiB"];
-    refused(&reversed, &["from 2 GiB up to 1 GiB", "disk show"]);
+    refused(&reversed, &["between 2 GiB and 1 GiB", "disk show"]);
     let elsewhere = ["--zone", "0", "--from-byte", "8GiB"];
     refused(&elsewhere, &["zone 0", "8 GiB", "disk show"]);
     let narrow = ["--from-byte", "1GiB", "--to-byte", "1.001GiB"];

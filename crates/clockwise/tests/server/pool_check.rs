@@ -163,9 +163,9 @@ fn a_disk_with_anything_on_it_is_not_taken_unasked() {
         (
             1080,
             &b"\x53\xef"[..],
-            "a file system (ext2, ext3 or ext4) on it",
+            "it has a file system (ext2, ext3 or ext4) at offset",
         ),
-        (ends - 512, b"EFI PART", "something on it"),
+        (ends - 512, b"EFI PART", "it has unknown data at offset"),
     ];
     for (at, mark, says) in marks {
         let site = Site::new(2);

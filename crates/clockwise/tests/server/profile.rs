@@ -40,7 +40,7 @@ fn a_disk_is_given_no_more_requests_at_a_time_than_its_profile_was_measured_with
     }
     configure("outstanding = 9\n");
     site.run(&["serve"])
-        .fails(2, &["9 requests at a time", "was measured with 8"]);
+        .fails(2, &["9 outstanding requests", "was measured with 8"]);
     measured(false);
     configure("");
     site.run(&["serve"])

@@ -121,7 +121,7 @@ fn a_position_may_be_the_beginning() {
     ]);
     assert_eq!(made["extents"], 1, "{made}");
     site.run(&["volume", "create", "w", "--size", "1MiB", "--to-byte", "0"])
-        .fails(2, &["from 0 B up to 0 B"]);
+        .fails(2, &["between 0 B and 0 B"]);
     let content = pattern(1, 64 << 10);
     std::fs::write(site.path("in"), &content).expect("a file");
     let [from, to] = ["in", "out"].map(|name| site.path(name).display().to_string());

@@ -271,7 +271,7 @@ fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
                 let beginning = if start == 0 { &buffer[..] } else { &[] };
                 return Err(PoolError::Occupied {
                     disk: disk.name.clone(),
-                    what: mark_of(beginning).unwrap_or("something"),
+                    what: mark_of(beginning).unwrap_or("unknown data"),
                     at: Bytes(start + at as u64),
                 });
             }

@@ -58,15 +58,15 @@ pub(crate) fn resolve(
 /// Describes a placement that allows no place.
 fn nothing_of(placement: &Placement) -> String {
     let of = match placement.zone {
-        Some(zone) => format!("zone {zone} of any disk"),
-        None => "any disk".to_owned(),
+        Some(zone) => format!("zone {zone} of no disk"),
+        None => "no disk".to_owned(),
     };
     let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
     let (from, to) = (Bytes(bytes.start), Bytes(bytes.end));
     if to == Bytes::MAX {
-        format!("{of} has no part behind {from}")
+        format!("{of} has a part behind {from}")
     } else {
-        format!("{of} has no part between {from} and {to}")
+        format!("{of} has a part between {from} and {to}")
     }
 }
 
