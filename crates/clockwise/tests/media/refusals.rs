@@ -418,12 +418,12 @@ fn a_volume_that_holds_something_else_is_left_alone() {
         for (volume, offset) in places {
             let mut client = Client::connect(address);
             let said = client.ask("ANNOUNCE", volume, SDP_TYPE, &sdp(800)).is(403);
-            assert!(said.body.contains("no recording"), "{said:?}");
+            assert!(said.body.contains("not a recording"), "{said:?}");
             client.ask("DESCRIBE", volume, "", "").is(403);
             site.run(&["recording", "list", volume])
-                .fails(1, &["no recording", "recorded to over RTSP"]);
+                .fails(1, &["not a recording", "recorded to over RTSP"]);
             site.run(&["recording", "keep", volume, "--size", "10MiB"])
-                .fails(1, &["no recording"]);
+                .fails(1, &["not a recording"]);
             let back = site.path("back");
             let play = [
                 "stream",
@@ -516,7 +516,7 @@ fn silent_connections_keep_no_client_out() {
     // However often that happens.
     let told = log.matches("an RTSP connection is closed").count();
     assert!((1..10).contains(&told), "{log}");
-    let why = format!("127.0.0.1 has {each} connections");
+    let why = format!("per-address limit reached for 127.0.0.1 ({each})");
     assert!(log.contains(&why), "{log}");
 }
 

@@ -411,7 +411,7 @@ impl Changer {
         Err(Refusal::Invalid {
             what: "the buffers",
             reason: format!(
-                "{count} buffers of {} each are not from {least} (two blocks of {block} for each disk of the stream) to {BUFFERS_MAX}",
+                "{count} buffers of {} each are outside the range of {least} (two blocks of {block} for each disk of the stream) to {BUFFERS_MAX}",
                 core.buffer
             ),
             remedy: "request a number in that range, or blocks of another size",

@@ -431,7 +431,7 @@ fn a_refused_change_leaves_all_as_it_was() {
         ..longer(Some(FOR_EVER))
     };
     let refused = stream.changer().change(few).unwrap_err();
-    is_what(refused, "the buffers", "between 8");
+    is_what(refused, "the buffers", "outside the range of 8");
     as_it_was();
     // The volume shrinks meanwhile to less than the requested range.
     let end = |mib| StreamChange {
