@@ -44,7 +44,7 @@ fn a_disk_is_given_no_more_requests_at_a_time_than_its_profile_was_measured_with
     measured(false);
     configure("");
     site.run(&["serve"])
-        .fails(2, &["8 requests at a time", "was not measured", "profile"]);
+        .fails(2, &["8 outstanding requests", "was not measured", "profile"]);
     configure("outstanding = 1\n");
     assert_eq!(site.serve().terminate().0, Some(0));
 }
