@@ -43,8 +43,10 @@ fn a_disk_is_given_no_more_requests_at_a_time_than_its_profile_was_measured_with
         .fails(2, &["9 outstanding requests", "was measured with 8"]);
     measured(false);
     configure("");
-    site.run(&["serve"])
-        .fails(2, &["8 outstanding requests", "was not measured", "profile"]);
+    site.run(&["serve"]).fails(
+        2,
+        &["8 outstanding requests", "was not measured", "profile"],
+    );
     configure("outstanding = 1\n");
     assert_eq!(site.serve().terminate().0, Some(0));
 }
