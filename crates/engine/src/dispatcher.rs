@@ -15,8 +15,8 @@
 //! # A disk that stalls
 //!
 //! [`StallLimits`] has the limits. `state/faults.rs` detects the stall, gives the disk up, and takes it back;
-//! its header lists the effects on requests. [`Health`] carries the result to `pool::Pool` status and
-//! warnings (`status/health.rs`). Host syncs that stall are handled in `state/disk/syncer.rs`.
+//! its header lists the effects on requests. [`Health`] carries the result to the status of
+//! `pool::Pool` (`status/health.rs`), from which the server logs it. Host syncs that stall are handled in `state/disk/syncer.rs`.
 //!
 //! # Costs
 //!

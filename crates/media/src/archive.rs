@@ -124,7 +124,7 @@ struct State {
     /// Sections in the making, with the number of their recording: for the group that is being recorded, and
     /// for earlier groups that are not completely on the disks.
     so_far: VecDeque<(u64, Arc<Index>)>,
-    /// What has been read of each recording as a whole, by its number.
+    /// Outlines of the recordings that have been read, by their numbers.
     caches: HashMap<u64, RecordingCache>,
     /// Signalled for each block and at the end of a recording.
     listeners: Listeners,

@@ -21,7 +21,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// As many connections as the block export may have, and at most an eighth of `descriptors`.
+    /// The limit is that of the block export, and at most an eighth of `descriptors`.
     pub(super) fn new(descriptors: usize) -> Self {
         let most = crate::exports::nbd::config::CONNECTIONS_MAX_DEFAULT;
         Self {

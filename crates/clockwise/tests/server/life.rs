@@ -352,7 +352,7 @@ fn a_server_that_is_stopped_is_not_waited_for() {
     let failure = list().expect_err("nobody answers");
     assert!(failure.what.contains("has not answered"), "{failure:?}");
     assert!(failure.help.contains("kill -CONT"), "{failure:?}");
-    // So many connections wait that the socket takes no more.
+    // Waiting connections fill the socket, and it takes no more.
     let waiting: Vec<_> = std::iter::from_fn(|| unaccepted(&site))
         .take(10_000)
         .collect();

@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 
 const SECTOR: usize = 512;
 
-/// So many sectors that not all of those at risk survive by chance.
+/// Length of the writes: with this many sectors at risk, chance does not keep all of them.
 const LENGTH: usize = 128 * SECTOR;
 
 /// Places of writes: once over existing data, once at unwritten places, so that the volume's map changes too.

@@ -23,7 +23,7 @@ use crate::volume_io::stream::Stream;
 /// Interval of flushes of a recording.
 const FLUSH_EVERY: Nanos = Nanos::from_secs(2);
 
-/// The user data of a flush; blocks are numbered from 0.
+/// The user data of a flush; buffers are numbered from 0.
 const FLUSH: u64 = u64::MAX;
 
 /// A session of a stream.
@@ -323,8 +323,8 @@ impl<'a> Session<'a> {
         Nanos(u64::try_from(lasts).unwrap_or(u64::MAX))
     }
 
-    /// True if another block can be submitted: the stream is not being changed, and fewer blocks are in flight than
-    /// it has buffers.
+    /// True if another block can be submitted: the stream is not being changed, and fewer requests are in flight
+    /// than its client may have.
     pub(super) fn has_place(&self) -> bool {
         let of_flush = 1;
         let places = self.stream.client().core().limit() - of_flush;

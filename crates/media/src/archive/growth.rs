@@ -314,7 +314,7 @@ impl Archives {
                 None => {
                     let (pool, volume) = (self.pool(), archive.volume());
                     let may_grow = keep.grow_to.is_some_and(|max| max > volume.size());
-                    // This check with `is_used` happens once for each recording, when it begins.
+                    // `is_used` is true while the volume is recorded, so the warning may repeat.
                     if is_used && may_grow && pool.free() < pool.extent() {
                         let volume = volume.name();
                         tracing::warn!(

@@ -102,8 +102,8 @@ impl ActiveRecording {
         self.archive.set_so_far(self.number, index);
     }
 
-    /// Notes that `count` blocks from the `index`th block of the recording on are on the disks. A block
-    /// becomes readable when it and all blocks before it are written.
+    /// Notes that `count` blocks from the `index`th block of the recording on have been written. A block
+    /// becomes readable when it and all blocks before it are written; it is durable after the next flush.
     pub fn written(&mut self, index: u64, count: u64) {
         let serial = self.first + index;
         self.written.extend(serial..serial + count);

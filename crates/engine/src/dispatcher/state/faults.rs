@@ -148,7 +148,8 @@ impl DispatcherState {
         waits.then(|| self.progress.saturating_add(limit))
     }
 
-    /// The give-up limit. When stopping without draining, a stalled disk is given up at once.
+    /// The give-up limit. When stopping without draining, which comes after the pool has waited for streams and
+    /// flushes, a stalled disk is given up at once.
     pub(super) fn give_up_after(&self) -> Nanos {
         let StallLimits {
             stalled_after,

@@ -217,7 +217,7 @@ impl Shared {
             stalled_after,
             give_up_after,
         } = self.patience;
-        // While stopping, a stalled disk is given up at once.
+        // While the disk itself is stopped, a stalled sync is given up at once.
         if state.is_stalled && !state.stopping {
             give_up_after.max(stalled_after)
         } else {
