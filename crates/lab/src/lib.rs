@@ -8,6 +8,7 @@
 //! | [`chart`] | pictures of curves |
 //! | [`experiment`] | experiments that a file describes |
 //! | [`farm`] | several disks with volumes, streams and traces on them |
+//! | [`measure`] | plants measured in virtual time |
 //! | [`run`] | virtual time: the scheduler against a plant |
 //! | [`sweep`] | many runs at a time, kept |
 //! | [`thesis`] | the experiments of the thesis |
@@ -22,6 +23,7 @@ pub mod chart;
 mod dice;
 pub mod experiment;
 pub mod farm;
+pub mod measure;
 pub mod run;
 pub mod sweep;
 pub mod thesis;

@@ -141,7 +141,7 @@ impl Predictor {
             return FOREVER;
         }
         let zone = self.zone(start.get());
-        let layout = self.layout(zone, start.get(), count.get());
+        let layout = self.layout(mechanics, zone, start.get(), count.get());
         let seek = match head {
             None => mechanics.seek_max(),
             Some(head) => {
@@ -228,7 +228,7 @@ impl Predictor {
         seek: u64,
     ) -> u64 {
         let zone = self.zone(start.get());
-        let layout = self.layout(zone, start.get(), count.get());
+        let layout = self.layout(mechanics, zone, start.get(), count.get());
         let bound = seek + mechanics.after_seek(op, layout, Place::Known);
         // The table's times are with the longest seek of all.
         let measured = self
@@ -269,10 +269,13 @@ impl Predictor {
         last - first
     }
 
-    /// The sectors of the track that a sector lies on; `None` for drives without tracks.
+    /// The sectors of the track that a sector lies on; `None` where tracks are not known.
     #[must_use]
     pub fn track(&self, sector: Sector) -> Option<Range<Sector>> {
-        let Model::Rotating(_) = self.model else {
+        let Model::Rotating(Mechanics {
+            exact_tracks: true, ..
+        }) = self.model
+        else {
             return None;
         };
         let zone = self.zone(sector.get());
@@ -325,12 +328,15 @@ impl Predictor {
         self.zones[self.zone_of(Sector(sector))]
     }
 
-    fn layout(&self, zone: Zone, start: u64, count: u64) -> Layout {
+    fn layout(&self, mechanics: &Mechanics, zone: Zone, start: u64, count: u64) -> Layout {
         let end = start.saturating_add(count);
         if end > zone.end && self.zones.len() > 1 {
             // Over several zones: as slow as the innermost, and a boundary more for each.
             let (first, last) = (self.zone_of(Sector(start)), self.zone_of(Sector(end - 1)));
             return Layout::anywhere(self.slowest(first, last), count).over(last - first);
+        }
+        if !mechanics.exact_tracks {
+            return Layout::anywhere(zone, count);
         }
         let into_track = (start - zone.start) % zone.sectors_per_track;
         let tracks = (into_track + count).div_ceil(zone.sectors_per_track);

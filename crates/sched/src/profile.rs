@@ -105,6 +105,10 @@ pub struct RotatingSpec {
     pub write_settle_us: u64,
     /// The lowest rate between drive and host.
     pub bus_bytes_per_second: u64,
+    /// True: tracks begin where the zones have them. False: slips and spare sectors move them, so a request may touch as
+    /// many tracks as its length allows.
+    #[serde(default = "yes")]
+    pub exact_tracks: bool,
     /// True: tracks are read whole, from any angle, and cross the bus from the drive's buffer. False: data is
     /// sent in order as it is read.
     #[serde(default)]
@@ -170,6 +174,10 @@ pub struct WorstCaseSpec {
     pub bytes: Vec<u64>,
     /// A service time for each of `bytes`.
     pub service_us: Vec<u64>,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 const fn one() -> u32 {

@@ -5,6 +5,7 @@ mod beside;
 mod emulator;
 mod experiment;
 mod farm;
+mod measure;
 mod predictor;
 mod realtime;
 mod runs;

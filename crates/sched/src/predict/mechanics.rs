@@ -30,6 +30,7 @@ pub(super) struct Mechanics {
     /// Time of a sector on the bus.
     bus_sector: u64,
     pub(super) retry: u64,
+    pub(super) exact_tracks: bool,
     track_reads: bool,
     track_writes_tail: bool,
     /// (distance, bound), ascending, from distance 0 to the full stroke.
@@ -114,6 +115,7 @@ impl Mechanics {
             write_settle: spec.write_settle_us * NANOS_PER_MICRO,
             bus_sector: (SECTOR_BYTES * NANOS_PER_SECOND).div_ceil(spec.bus_bytes_per_second),
             retry: spec.retry_rotations * rotation,
+            exact_tracks: spec.exact_tracks,
             track_reads: spec.track_reads,
             track_writes_tail: spec.track_writes_tail,
             concave: concave_above(&seek),

@@ -1,0 +1,128 @@
+//! Measures a plant in virtual time, with the same object that measures devices.
+
+use std::ops::Range;
+
+use drives::plant::Plant;
+use measure::facts::{Effort, Facts};
+use measure::machine::{MeasureError, Measured, Measurement, Request, Sample, Step};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use crate::dice::Dice;
+
+/// What a drive does besides its mechanics.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Disturbances {
+    /// So many of a thousand requests are late.
+    pub late_permille: u64,
+    /// By as much as this, evenly.
+    pub late_max: Nanos,
+    /// Requests that touch these sectors take so much longer.
+    pub slow: Vec<(Range<Sector>, Nanos)>,
+}
+
+/// A plant with disturbances, and its clock.
+pub struct MeasuredPlant {
+    plant: Plant,
+    disturbances: Disturbances,
+    dice: Dice,
+    now: Time,
+}
+
+/// The result of a measurement in virtual time.
+pub struct Outcome {
+    /// The profile and the evidence.
+    pub measured: Result<Measured, MeasureError>,
+    /// The time that the drive took.
+    pub took: Nanos,
+    /// Number of requests.
+    pub requests: u64,
+}
+
+impl MeasuredPlant {
+    /// The plant, at time zero. `seed` decides which requests are late.
+    #[must_use]
+    pub fn new(plant: Plant, disturbances: Disturbances, seed: u64) -> Self {
+        Self {
+            plant,
+            disturbances,
+            dice: Dice(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            now: Time::ZERO,
+        }
+    }
+
+    /// What a measuring program knows of the drive: its capacity and its sectors' sizes. It may write everywhere.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        let spec = self.plant.spec();
+        let capacity = self.plant.sectors();
+        Facts {
+            name: spec.name().to_owned(),
+            capacity,
+            unit: SectorCount(1),
+            physical: SectorCount(spec.physical_sectors()),
+            request_max: SectorCount(1 << 15),
+            writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
+            is_file: false,
+        }
+    }
+
+    /// Serves a request.
+    pub fn serve(&mut self, request: &Request, issued: Time) -> Sample {
+        let Request {
+            op, start, count, ..
+        } = *request;
+        let service = self.plant.service(issued, op, start, count);
+        let end = Sector(start.get() + count.get());
+        let touched = |slow: &&(Range<Sector>, Nanos)| slow.0.start < end && start < slow.0.end;
+        let slow = self.disturbances.slow.iter().filter(touched);
+        let mut completed = service.completed + slow.map(|slow| slow.1).sum();
+        if self.dice.below(1_000) < self.disturbances.late_permille {
+            completed += Nanos(self.dice.below(self.disturbances.late_max.get().max(1)));
+        }
+        self.plant.busy_at_least_until(completed);
+        Sample {
+            issued,
+            completed,
+            error: None,
+        }
+    }
+
+    /// Measures the drive.
+    pub fn measure(&mut self, facts: Facts, effort: Effort, seed: u64) -> Outcome {
+        let mut measurement = Measurement::new(facts, effort, seed);
+        let begin = self.now;
+        let mut requests = 0;
+        let mut samples = Vec::new();
+        while let Step::Serve {
+            requests: wanted,
+            depth,
+        } = measurement.step(&samples)
+        {
+            requests += wanted.len() as u64;
+            samples = self.batch(&wanted, depth);
+        }
+        Outcome {
+            measured: measurement
+                .result()
+                .expect("a measurement that is finished has a result"),
+            took: self.now.saturating_since(begin),
+            requests,
+        }
+    }
+
+    /// Serves requests in order, `depth` of them on the drive at a time.
+    fn batch(&mut self, requests: &[Request], depth: u32) -> Vec<Sample> {
+        let mut samples: Vec<Sample> = Vec::new();
+        for (index, request) in requests.iter().enumerate() {
+            let place = index.checked_sub(depth as usize);
+            let free = place.map_or(self.now, |index| samples[index].completed);
+            let sample = self.serve(request, free.max(request.not_before));
+            samples.push(sample);
+        }
+        let last = samples.iter().map(|sample| sample.completed).max();
+        self.now = last.unwrap_or(self.now);
+        samples
+    }
+}

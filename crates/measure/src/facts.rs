@@ -1,0 +1,82 @@
+//! Knowledge about a drive before it is measured, and the effort to make.
+
+use std::ops::Range;
+
+use sched::units::{Sector, SectorCount};
+
+/// What the caller knows of a drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The name for the profile.
+    pub name: String,
+    /// Addressable sectors.
+    pub capacity: SectorCount,
+    /// The alignment of requests, in sectors: 1, or 8 for drives with logical sectors of 4 KiB.
+    pub unit: SectorCount,
+    /// The unit in which the drive says that it writes, in sectors.
+    pub physical: SectorCount,
+    /// The largest request.
+    pub request_max: SectorCount,
+    /// Sectors whose content may be destroyed. Empty: no writes.
+    pub writable: Vec<Range<Sector>>,
+    /// True for a file of a host's file system, which gives the profile its kind.
+    pub is_file: bool,
+}
+
+/// How much time a measurement may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// About 5 minutes for a rotating drive: fewer zones and distances.
+    Quick,
+    /// About 15 minutes.
+    Normal,
+    /// About an hour: ten times as many validated requests.
+    Thorough,
+}
+
+impl Effort {
+    /// Requests that are validated without an excess before the measurement ends.
+    #[must_use]
+    pub const fn validated(self) -> u64 {
+        match self {
+            Self::Quick | Self::Normal => 10_000,
+            Self::Thorough => 100_000,
+        }
+    }
+
+    /// Places over the drive at which tracks are measured first.
+    pub(crate) const fn places(self) -> u64 {
+        match self {
+            Self::Quick => 17,
+            Self::Normal => 33,
+            Self::Thorough => 65,
+        }
+    }
+
+    /// Seeks of each distance.
+    pub(crate) const fn seeks(self) -> u32 {
+        match self {
+            Self::Quick => 48,
+            Self::Normal => 96,
+            Self::Thorough => 240,
+        }
+    }
+
+    /// Requests to which the model is fitted before validation.
+    pub(crate) const fn calibrated(self) -> u32 {
+        match self {
+            Self::Quick => 600,
+            Self::Normal => 1_500,
+            Self::Thorough => 4_000,
+        }
+    }
+
+    /// Length of the observation of the rotation, in seconds.
+    pub(crate) const fn rotation_seconds(self) -> u64 {
+        match self {
+            Self::Quick => 12,
+            Self::Normal => 25,
+            Self::Thorough => 60,
+        }
+    }
+}
