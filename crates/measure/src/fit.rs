@@ -106,6 +106,7 @@ impl Figures {
             capacity_sectors: facts.capacity.get(),
             physical_sector_bytes: physical_bytes(facts),
             widened_percent: 0,
+            measurement: None,
             trust_worst_case: false,
             rotating: Some(RotatingSpec {
                 rotation_us: micros(self.period),
@@ -192,6 +193,7 @@ pub(crate) fn flat_profile(
         capacity_sectors: facts.capacity.get(),
         physical_sector_bytes: physical_bytes(facts),
         widened_percent: 0,
+        measurement: None,
         trust_worst_case: false,
         rotating: None,
         flat: Some(flat),
