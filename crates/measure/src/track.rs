@@ -86,7 +86,7 @@ impl Angles<'_> {
                 return Ok(None);
             };
             let off = self.off(left, seen);
-            let tolerance = (self.jump / 3.0).min(self.period / 8.0);
+            let tolerance = (self.jump * 0.4).min(self.period / 8.0);
             if off.abs() < tolerance {
                 return Ok(Some((seen, Side::Left)));
             }
@@ -279,6 +279,13 @@ async fn next_boundary(
     // The track is longer or shorter than the one before.
     let length = expected - left.sector;
     let reach = (length / 8).max(2 * unit) / unit * unit;
+    // It may be of another zone.
+    let middle = (left.sector + length / 2) / unit * unit;
+    let Some(half) = angles.see(middle.max(left.sector + unit)).await? else {
+        return Ok(None);
+    };
+    let passed = (half.time - left.time).rem_euclid(angles.period);
+    angles.sector = passed / (half.sector - left.sector) as f64;
     let Some(far) = angles.see(expected + reach).await? else {
         return Ok(None);
     };

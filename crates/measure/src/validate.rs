@@ -84,7 +84,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         checked.widened(figures.profile(&probe.facts)?, longer);
         probe.begin("validation", effort.validated(), 0);
     }
-    let margin = checked.margin(Nanos(figures.period as u64 / 2));
+    let margin = checked.margin(Nanos(figures.period as u64));
     figures.longer += margin;
     checked.profile = figures.profile(&probe.facts)?;
     checked.validation.widened_by += margin;
@@ -462,15 +462,18 @@ impl Checked {
         Ok(None)
     }
 
-    /// What the requests that were closest to their predictions say of ten times as many: about so much closer would
-    /// the closest of these be. At most `most`.
-    pub(crate) fn margin(&self, most: Nanos) -> Nanos {
+    /// What is added in the end, because the closest of ten thousand requests is not the closest of all: twice the
+    /// distance between the closest and the tenth closest, which is about how much closer the closest of a hundred times
+    /// as many comes, and at least an eighth of a rotation.
+    pub(crate) fn margin(&self, rotation: Nanos) -> Nanos {
         let margin = |compared: &Compared| compared.predicted.saturating_sub(compared.actual);
         let closest = &self.validation.closest;
-        match (closest.first(), closest.get(9)) {
-            (Some(first), Some(tenth)) => margin(tenth).saturating_sub(margin(first)).min(most),
+        let apart = match (closest.first(), closest.get(9)) {
+            (Some(first), Some(tenth)) => margin(tenth).saturating_sub(margin(first)),
             _ => Nanos::ZERO,
-        }
+        };
+        let least = Nanos(rotation.get() / 8);
+        (apart * 2).clamp(least, Nanos(rotation.get() / 2))
     }
 
     /// Notes a compared request; by how much it took longer than predicted.
