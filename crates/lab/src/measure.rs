@@ -85,6 +85,7 @@ impl MeasuredPlant {
         Sample {
             issued,
             completed,
+            alone: true,
             error: None,
         }
     }

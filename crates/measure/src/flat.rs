@@ -11,6 +11,7 @@ use sched::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 use crate::findings::{DepthFound, Findings, Method, ZoneFound};
 use crate::fit;
 use crate::machine::{MeasureError, Measured, Request};
+use crate::notes;
 use crate::probe::Probe;
 use crate::validate::{Checked, writes};
 
@@ -66,7 +67,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         checked.widened(fit::flat_profile(&probe.facts, flat, depth)?, longer);
         probe.begin("validation", effort.validated(), 0);
     }
-    let findings = Findings {
+    let mut findings = Findings {
         method: Method::Flat,
         rotation: None,
         zones: vec![ZoneFound {
@@ -88,8 +89,10 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         failed: probe.failed(),
         failures: std::mem::take(&mut probe.failures),
         validation: checked.validation,
-        notes: sustained.map(note_of_sweep).into_iter().collect(),
+        notes: Vec::new(),
     };
+    findings.notes = notes::notes(&findings);
+    findings.notes.extend(sustained.map(note_of_sweep));
     Ok(Measured {
         profile: checked.profile,
         findings,

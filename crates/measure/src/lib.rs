@@ -20,6 +20,7 @@
 //! | `fit` | a profile from the parts, and the model that covers all samples with the shortest predictions |
 //! | `validate` | requests of the server's kinds; an excess widens the profile and starts the count again |
 //! | [`findings`] | all results, for a report |
+//! | `notes` | sentences about them |
 //! | [`log`] | the samples as bytes, so that an interrupted measurement continues |
 //!
 //! # A drive with noise
@@ -45,6 +46,7 @@ mod fit;
 mod flat;
 pub mod log;
 pub mod machine;
+mod notes;
 mod probe;
 mod reach;
 mod rotation;

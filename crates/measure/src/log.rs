@@ -5,7 +5,8 @@
 //!   magic "CLKWMEAS", version (u32), effort (u32), seed (u64), capacity in sectors (u64),
 //!   hash of the other facts (u64), zeros (16), checksum of the 56 bytes before (u64)
 //! then a record of 40 bytes for each sample:
-//!   start (u64), count (u32), op (u8), zeros (3), issued (u64), completed (u64),
+//!   start (u64), count (u32), op (u8), 1 if other requests were served before it (u8), zeros (2),
+//!   issued (u64), completed (u64),
 //!   error number (i32), checksum of the 36 bytes before (u32)
 //! ```
 //!
@@ -135,6 +136,7 @@ pub fn record(request: &Request, sample: &Sample) -> [u8; RECORD_BYTES] {
     let count = u32::try_from(request.count.get()).unwrap_or(u32::MAX);
     bytes[8..12].copy_from_slice(&count.to_le_bytes());
     bytes[12] = u8::from(request.op == Op::Write);
+    bytes[13] = u8::from(!sample.alone);
     bytes[16..24].copy_from_slice(&sample.issued.get().to_le_bytes());
     bytes[24..32].copy_from_slice(&sample.completed.get().to_le_bytes());
     bytes[32..36].copy_from_slice(&sample.error.unwrap_or(0).to_le_bytes());
@@ -184,6 +186,7 @@ fn parse(bytes: &[u8]) -> Option<Recorded> {
         sample: Sample {
             issued,
             completed: completed.max(issued),
+            alone: bytes[13] == 0,
             error: (error != 0).then_some(error),
         },
     })

@@ -40,6 +40,8 @@ pub struct Sample {
     pub issued: Time,
     /// When it was complete.
     pub completed: Time,
+    /// True if the drive served no other request since the one before, so that the head was where that one left it.
+    pub alone: bool,
     /// The error number, if it failed.
     pub error: Option<i32>,
 }

@@ -154,7 +154,7 @@ impl Pairs<'_> {
             let wait = (passing - aim - earliest as f64).rem_euclid(self.period);
             let issue = Time(earliest + wait as u64);
             let sample = self.probe.one(op, sectors[to], unit, issue).await?;
-            if sample.error.is_some() {
+            if sample.error.is_some() || !sample.alone {
                 continue;
             }
             let took = sample.took().get() as f64;
@@ -179,7 +179,7 @@ impl Pairs<'_> {
         let wait = self.probe.below(self.period as u64);
         let issue = self.probe.now() + Nanos(wait);
         let sample = self.probe.one(op, pair.1, unit, issue).await?;
-        if sample.error.is_none() {
+        if sample.error.is_none() && sample.alone {
             for reach in reaches {
                 reach.note(sample.took().get() as f64);
             }

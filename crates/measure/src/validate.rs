@@ -13,7 +13,7 @@ use crate::machine::{MeasureError, Measured, Request};
 use crate::probe::Probe;
 use crate::reach::Pairs;
 use crate::zones::{self, Layout};
-use crate::{flat, rotation};
+use crate::{flat, notes, rotation};
 
 /// A smaller drive has no room for the requests.
 const SECTORS_MIN: u64 = 1 << 14;
@@ -87,7 +87,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
     let margin = checked.margin(Nanos(figures.period as u64));
     figures.longer += margin;
     checked.profile = figures.profile(&probe.facts)?;
-    checked.validation.widened_by += margin;
+    checked.longer(margin);
     let points = &figures.seeks;
     for seek in &mut seeks {
         let bound = points
@@ -95,7 +95,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
             .find(|bound| bound.cylinders >= seek.cylinders);
         seek.bound = Nanos(bound.map_or(0.0, |bound| bound.nanos) as u64) + figures.longer;
     }
-    let findings = Findings {
+    let mut findings = Findings {
         method: if figures.layout.tracks.is_some() {
             Method::Geometry
         } else {
@@ -117,6 +117,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         validation: checked.validation,
         notes: Vec::new(),
     };
+    findings.notes = notes::notes(&findings);
     Ok(Measured {
         profile: checked.profile,
         findings,
@@ -278,7 +279,7 @@ async fn calibrate(probe: &mut Probe, figures: &mut Figures) -> Result<u64, Meas
                 op: request.op,
                 start: request.start,
                 count: request.count,
-                head,
+                head: head.filter(|_| sample.alone),
                 took: sample.took(),
             });
         }
@@ -440,7 +441,7 @@ impl Checked {
                     op: request.op,
                     start: request.start,
                     count: request.count,
-                    head: *head,
+                    head: head.filter(|_| sample.alone),
                     took: sample.took(),
                 };
                 let over = self.note(served.compared(&self.predictor));
@@ -460,6 +461,15 @@ impl Checked {
         }
         self.validation.predicted_over_actual = self.predicted as f64 / self.actual.max(1) as f64;
         Ok(None)
+    }
+
+    /// Adds a margin to all predictions.
+    fn longer(&mut self, margin: Nanos) {
+        let validation = &mut self.validation;
+        validation.widened_by += margin;
+        let sum = u128::from(margin.get()) * u128::from(validation.requests);
+        validation.predicted_over_actual =
+            (self.predicted + sum) as f64 / self.actual.max(1) as f64;
     }
 
     /// What is added in the end, because the closest of ten thousand requests is not the closest of all: twice the

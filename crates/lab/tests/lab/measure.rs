@@ -6,6 +6,7 @@ use drives::plant::{Plant, PlantSpec};
 use lab::measure::{Disturbances, MeasuredPlant};
 use measure::Method;
 use measure::facts::Effort;
+use measure::log;
 use measure::machine::Measured;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
@@ -238,6 +239,76 @@ fn drive_with_a_remapped_region_gets_a_safe_profile() {
     let (measured, _) = measuring.measure(seed);
     let mine = measuring.compare("measured", &measured.profile, seed + 1);
     assert!(mine.over * 10_000 <= 3 * COMPARED);
+}
+
+#[test]
+fn interrupted_measurement_continues_with_its_samples() {
+    let seed = seed("interrupted_measurement_continues", None);
+    let measuring = Measuring {
+        effort: Effort::Quick,
+        ..Measuring::of("quantum-atlas-ii")
+    };
+    let mut drive = measuring.drive(seed);
+    let facts = drive.facts();
+    let mut file = log::header(&facts, Effort::Quick, seed).to_vec();
+    let whole = run(&mut drive, &facts, seed, &mut file, &[]);
+    // Torn in the middle of a record, so that the second half is measured again, on a drive that was reset.
+    let records = (file.len() - log::HEADER_BYTES) / log::RECORD_BYTES;
+    file.truncate(log::HEADER_BYTES + records / 2 * log::RECORD_BYTES + 7);
+    assert_eq!(log::seed_of(&file, &facts, Effort::Quick), Ok(seed));
+    let kept: Vec<_> = log::records(&file).collect();
+    assert_eq!(kept.len(), records / 2);
+    let mut again = Vec::new();
+    let measured = run(
+        &mut measuring.drive(seed + 1),
+        &facts,
+        seed,
+        &mut again,
+        &kept,
+    );
+    assert_eq!(
+        measured.findings.rotation, whole.findings.rotation,
+        "it was measured before the interruption"
+    );
+    let mine = measuring.compare("continued", &measured.profile, seed + 1);
+    assert!(mine.over * 10_000 <= 3 * COMPARED);
+    let mut other = facts;
+    other.capacity = SectorCount(other.capacity.get() - 8);
+    assert_eq!(
+        log::seed_of(&file, &other, Effort::Quick),
+        Err(log::LogError::Other)
+    );
+}
+
+/// Measures a drive, with the samples that are known first, and appends the records of the others to a file.
+fn run(
+    drive: &mut MeasuredPlant,
+    facts: &measure::Facts,
+    seed: u64,
+    file: &mut Vec<u8>,
+    known: &[log::Recorded],
+) -> Measured {
+    let mut measurement = measure::Measurement::new(facts.clone(), Effort::Quick, seed);
+    let mut known = known.iter();
+    let mut now = Time(0);
+    let mut samples = Vec::new();
+    while let measure::Step::Serve { requests, .. } = measurement.step(&samples) {
+        samples.clear();
+        for request in &requests {
+            let sample = match known.next() {
+                Some(recorded) => {
+                    assert!(recorded.answers(request));
+                    recorded.sample
+                }
+                None => drive.serve(request, now.max(request.not_before)),
+            };
+            now = sample.completed;
+            file.extend(log::record(request, &sample));
+            samples.push(sample);
+        }
+    }
+    let result = measurement.result().expect("it is finished");
+    result.expect("the drive can be measured")
 }
 
 #[test]
