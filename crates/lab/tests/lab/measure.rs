@@ -216,7 +216,7 @@ fn drive_with_late_requests_gets_a_safe_profile_and_a_count() {
         disturbances: Disturbances {
             late_permille: 50,
             late_max: Nanos(50_000_000),
-            slow: Vec::new(),
+            ..Disturbances::default()
         },
         ..Measuring::of("quantum-atlas-ii")
     };
@@ -224,6 +224,28 @@ fn drive_with_late_requests_gets_a_safe_profile_and_a_count() {
     let mine = measuring.compare("measured", &measured.profile, seed + 1);
     assert!(mine.over * 10_000 <= 3 * COMPARED);
     assert!(measured.findings.late > 0);
+}
+
+#[test]
+fn host_that_notices_completions_late_changes_little() {
+    let seed = seed("host_that_notices_completions_late", Some(1));
+    for name in ["quantum-atlas-ii", "hdd-8tb-7200"] {
+        let measuring = Measuring {
+            disturbances: Disturbances {
+                noticed_late_max: Nanos(100_000),
+                ..Disturbances::default()
+            },
+            ..Measuring::of(name)
+        };
+        let best = DriveProfile::shipped(name).expect("it is shipped");
+        let (measured, _) = measuring.measure(seed);
+        let mine = measuring.compare("measured", &measured.profile, seed + 1);
+        let best = measuring.compare("the best", &best, seed + 1);
+        assert_eq!(mine.over, 0);
+        assert!(mine.predicted_over_actual <= 1.15 * best.predicted_over_actual);
+        let rotation = measured.findings.rotation.expect("it turns").nanos;
+        assert!((rotation / 8_333_333.0 - 1.0).abs() < 10e-6, "{rotation}");
+    }
 }
 
 #[test]
