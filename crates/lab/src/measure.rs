@@ -84,7 +84,9 @@ impl MeasuredPlant {
             completed += Nanos(self.dice.below(self.disturbances.late_max.get().max(1)));
         }
         self.plant.busy_at_least_until(completed);
-        let noticed_late = self.dice.below(self.disturbances.noticed_late_max.get() + 1);
+        let noticed_late = self
+            .dice
+            .below(self.disturbances.noticed_late_max.get() + 1);
         completed += Nanos(noticed_late);
         Sample {
             issued,

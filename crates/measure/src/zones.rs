@@ -236,7 +236,9 @@ async fn heads(probe: &mut Probe, period: f64) -> Result<TracksFound, MeasureErr
 /// The skews, each that no other comes near replaced by the one before: it was seen late.
 fn repeated(skews: &[f64], period: f64) -> Vec<f64> {
     let near = |one: f64| {
-        let near = skews.iter().filter(|other| (one - **other).abs() < period / 40.0);
+        let near = skews
+            .iter()
+            .filter(|other| (one - **other).abs() < period / 40.0);
         near.count()
     };
     let usual = skews.iter().copied().max_by_key(|skew| near(*skew));
