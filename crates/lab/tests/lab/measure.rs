@@ -18,7 +18,7 @@ use testkit::{Random, seed};
 const COMPARED: u64 = 100_000;
 
 struct Measuring {
-    name: &'static str,
+    spec: PlantSpec,
     effort: Effort,
     disturbances: Disturbances,
 }
@@ -34,17 +34,24 @@ struct Compared {
 }
 
 impl Measuring {
-    fn of(name: &'static str) -> Self {
+    fn of(name: &str) -> Self {
+        Self::of_spec(PlantSpec::built_in(name).expect("it is built in"))
+    }
+
+    fn of_spec(spec: PlantSpec) -> Self {
         Self {
-            name,
+            spec,
             effort: Effort::Normal,
             disturbances: Disturbances::default(),
         }
     }
 
     fn drive(&self, seed: u64) -> MeasuredPlant {
-        let spec = PlantSpec::built_in(self.name).expect("it is built in");
-        MeasuredPlant::new(Plant::new(spec, seed), self.disturbances.clone(), seed)
+        MeasuredPlant::new(
+            Plant::new(self.spec.clone(), seed),
+            self.disturbances.clone(),
+            seed,
+        )
     }
 
     fn measure(&self, seed: u64) -> (Measured, Nanos) {
@@ -55,7 +62,7 @@ impl Measuring {
         let findings = &measured.findings;
         println!(
             "{}: {} requests in {} s; {:?}; {:.2} ns; {} zones; {:?} heads; {} late; predicted over actual {:.3}; widened {} times by {}",
-            self.name,
+            self.spec.name(),
             outcome.requests,
             outcome.took.get() / 1_000_000_000,
             findings.method,
@@ -443,4 +450,71 @@ fn flash_gets_an_overhead_and_a_rate() {
     let flat = spec.flat.expect("it has no rotation");
     assert!(flat.write_overhead_us >= Flash::ERASURE_NS / 1_000);
     assert!(measured.findings.validation.requests >= 10_000);
+}
+
+/// The drives whose DiskSim files are beside the repository.
+fn imported(name: &str) -> Option<PlantSpec> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../shared/data/drives")
+        .join(name);
+    if !folder.is_dir() {
+        testkit::skip::skipped(&format!("there is no {}", folder.display()));
+        return None;
+    }
+    let imported = drives::disksim::import(&drives::disksim::Folder(folder), None);
+    Some(imported.expect("the drive's files are sound").spec)
+}
+
+#[test]
+fn imported_drives_are_measured() {
+    let seed = seed("imported_drives_are_measured", Some(1));
+    for name in ["atlas_III", "cheetah4LP", "hp_c2247a", "hp_c2490a"] {
+        let Some(spec) = imported(name) else {
+            return;
+        };
+        let plant = Plant::new(spec.without_caches(), seed);
+        let measuring = Measuring::of_spec(spec.without_caches());
+        let (measured, _) = measuring.measure(seed);
+        near_the_truth(&measured, &plant);
+        let without_cache = measuring.compare("without cache", &measured.profile, seed + 1);
+        let measuring = Measuring::of_spec(spec);
+        let (measured, _) = measuring.measure(seed);
+        let with_cache = measuring.compare("with cache", &measured.profile, seed + 1);
+        for compared in [without_cache, with_cache] {
+            assert!(
+                compared.over * 10_000 <= 3 * COMPARED,
+                "{name}: {}",
+                compared.over
+            );
+        }
+    }
+}
+
+/// Rotation, zones, sectors per track and seeks are those of a drive with slips and spares.
+fn near_the_truth(measured: &Measured, plant: &Plant) {
+    let findings = &measured.findings;
+    assert_eq!(findings.method, Method::Geometry);
+    let rotation = findings.rotation.expect("it turns").nanos;
+    let exact = plant.spec().rotation().get() as f64;
+    assert!((rotation / exact - 1.0).abs() < 10e-6, "{rotation} {exact}");
+    let tracks = findings.tracks.as_ref().expect("tracks were told apart");
+    let truth = plant.zones();
+    assert_eq!(findings.zones.len(), truth.len());
+    for (found, truth) in findings.zones.iter().zip(&truth) {
+        assert_eq!(found.sectors_per_track, truth.sectors_per_track);
+        // Where spare tracks hide a boundary, the last place before it counts.
+        let off = found.first_sector.abs_diff(truth.first_sector.get());
+        assert!(off <= 32 * truth.sectors_per_track, "{found:?} {truth:?}");
+        let skew = truth.cylinder_skew.max(truth.head_skew);
+        // Skews are whole sectors, and were measured in three zones. The predictor adds a sector to a switch.
+        let sector = Nanos((exact / truth.sectors_per_track as f64) as u64 + 1_000);
+        let longest = tracks.cylinder_switch + sector;
+        assert!(longest >= skew, "{longest} {truth:?}");
+    }
+    // The profile's cylinders are tracks if heads could not be told apart.
+    let cylinders = plant.spec().heads() / tracks.heads;
+    for seek in &findings.seeks {
+        let truth = plant.seek_max(seek.cylinders / cylinders);
+        assert!(seek.bound >= truth, "{seek:?} {truth}");
+    }
 }
