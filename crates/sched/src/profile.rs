@@ -18,6 +18,9 @@
 //! experiment would confirm itself.
 
 mod check;
+mod measurement;
+
+pub use self::measurement::MeasurementSpec;
 
 use crate::units::{Bytes, SECTOR_BYTES, SectorCount};
 use alloc::borrow::ToOwned;
@@ -77,6 +80,9 @@ pub struct ProfileSpec {
     /// do. They are percentiles, so no guarantee can rest on them. For experiments; never written to a file.
     #[serde(skip)]
     pub trust_worst_case: bool,
+    /// The measurement behind the figures, which binds the profile to one drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<MeasurementSpec>,
     /// Geometry and mechanics; for rotating drives, and only for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<RotatingSpec>,
@@ -366,6 +372,12 @@ impl DriveProfile {
     #[must_use]
     pub fn capacity(&self) -> SectorCount {
         SectorCount(self.spec.capacity_sectors)
+    }
+
+    /// The measurement behind the figures, if the profile states one.
+    #[must_use]
+    pub fn measurement(&self) -> Option<&MeasurementSpec> {
+        self.spec.measurement.as_ref()
     }
 
     /// The unit in which the medium is written.

@@ -30,6 +30,7 @@ pub(crate) fn in_memory(
         physical_sector_bytes: 512,
         widened_percent: 0,
         trust_worst_case: false,
+        measurement: None,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: overhead_us,

@@ -2,7 +2,7 @@
 
 use super::{
     DriveKind, DriveProfile, FlatSpec, ProfileError, ProfileSpec, RotatingSpec, SeekPoint,
-    WorstCaseSpec, ZoneSpec,
+    WorstCaseSpec, ZoneSpec, measurement,
 };
 use crate::units::SECTOR_BYTES;
 use alloc::format;
@@ -23,9 +23,9 @@ const PHYSICAL_SECTOR_BYTES_MAX: u64 = 1 << 16;
 /// Cylinders, heads and sectors per track of any drive.
 const GEOMETRY_MAX: u64 = 1 << 32;
 
-type Checked = Result<(), ProfileError>;
+pub(super) type Checked = Result<(), ProfileError>;
 
-fn wrong(at: impl Into<String>, problem: impl ToString) -> ProfileError {
+pub(super) fn wrong(at: impl Into<String>, problem: impl ToString) -> ProfileError {
     ProfileError::Invalid {
         at: at.into(),
         problem: problem.to_string(),
@@ -73,6 +73,9 @@ pub(super) fn spec(spec: &ProfileSpec) -> Checked {
         0,
         DriveProfile::WIDENED_PERCENT_MAX,
     )?;
+    if let Some(stated) = &spec.measurement {
+        measurement::check(stated)?;
+    }
     match (spec.kind, &spec.rotating, &spec.flat) {
         (DriveKind::Rotating, Some(figures), None) => {
             if spec.outstanding != 1 {

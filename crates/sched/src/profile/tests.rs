@@ -160,3 +160,70 @@ fn a_drive_in_coarser_sectors_is_the_same_drive() {
         assert!(error.contains("physical_sector_bytes"), "{unit}: {error}");
     }
 }
+
+fn measured_drive() -> MeasurementSpec {
+    MeasurementSpec {
+        model: "QUANTUM ATLAS II".to_owned(),
+        serial: "161728340917".to_owned(),
+        firmware: "LYK8".to_owned(),
+        date: "2026-11-30T04:20:00Z".to_owned(),
+        method: "clockwise disk measure".to_owned(),
+        samples: 100_000,
+        confidence_percent: 95,
+        over_actual_permille: 1_160,
+    }
+}
+
+#[test]
+fn measurement_survives_a_round_trip_and_widening() {
+    let mut spec = atlas();
+    spec.measurement = Some(measured_drive());
+    let profile = DriveProfile::new(spec).unwrap();
+    let read = DriveProfile::from_toml(&profile.to_toml()).unwrap();
+    assert_eq!(read, profile);
+    let widened = read.widened(1_200).vouched_for(false);
+    assert_eq!(widened.measurement(), Some(&measured_drive()));
+    let text = profile.to_toml().replace("samples =", "examples =");
+    let error = DriveProfile::from_toml(&text).unwrap_err().to_string();
+    assert!(error.contains("examples"), "{error}");
+}
+
+#[test]
+fn nonsense_in_a_measurement_is_named() {
+    fn measurement(change: impl FnOnce(&mut MeasurementSpec), at: &str) {
+        let mut stated = measured_drive();
+        change(&mut stated);
+        refused(|spec| spec.measurement = Some(stated), at);
+    }
+    measurement(|m| m.model = " ".to_owned(), "measurement.model");
+    measurement(|m| m.serial.clear(), "measurement.serial");
+    measurement(|m| m.serial = "1\n2".to_owned(), "measurement.serial");
+    measurement(|m| m.firmware = "x".repeat(201), "measurement.firmware");
+    measurement(|m| m.date = "yesterday".to_owned(), "measurement.date");
+    measurement(|m| m.date = "30-11-2026".to_owned(), "measurement.date");
+    measurement(|m| m.method.clear(), "measurement.method");
+    measurement(|m| m.samples = 0, "measurement.samples");
+    for percent in [0, 100] {
+        let at = "measurement.confidence_percent";
+        measurement(|m| m.confidence_percent = percent, at);
+    }
+    let at = "measurement.over_actual_permille";
+    measurement(|m| m.over_actual_permille = 0, at);
+}
+
+#[test]
+fn validation_without_overruns_bounds_their_share() {
+    let share = |samples, confidence_percent| {
+        let measured = measured_drive();
+        MeasurementSpec {
+            samples,
+            confidence_percent,
+            ..measured
+        }
+        .overruns_per_million_max()
+    };
+    assert_eq!(share(100_000, 95), 30);
+    assert_eq!(share(1_000_000, 95), 3);
+    assert_eq!(share(1_000, 99), 4_606);
+    assert_eq!(share(1, 95), 1_000_000);
+}

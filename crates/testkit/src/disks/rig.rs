@@ -35,6 +35,7 @@ impl Rig {
             physical_sector_bytes: 512,
             widened_percent: 0,
             trust_worst_case: false,
+            measurement: None,
             rotating: None,
             flat: Some(FlatSpec {
                 read_overhead_us: 200,

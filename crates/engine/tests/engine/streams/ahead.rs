@@ -64,6 +64,7 @@ fn slow() -> Rig {
         physical_sector_bytes: 512,
         widened_percent: 0,
         trust_worst_case: false,
+        measurement: None,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: 20_000,

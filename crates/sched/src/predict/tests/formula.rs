@@ -156,6 +156,7 @@ fn drive(rotating: RotatingSpec, physical_sector_bytes: u32) -> Result<DriveProf
         physical_sector_bytes,
         widened_percent: 0,
         trust_worst_case: false,
+        measurement: None,
         rotating: Some(rotating),
         flat: None,
         worst_case: Vec::new(),
