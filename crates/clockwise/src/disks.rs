@@ -4,11 +4,12 @@
 //! they are mounted or part of another device, and locks files. A second server, or `pool create` beside a
 //! server, is therefore refused with the disk's name instead of destroying data.
 
+mod profile;
+
 use std::fs::{FileType, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use drives::emulator::{DriveOptions, EmulatedDrive};
@@ -17,9 +18,9 @@ use engine::disk::Disk;
 use engine::pool::PoolDisk;
 use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
-use sched::profile::{DriveKind, DriveProfile};
-use sched::units::{Bytes, SectorCount};
+use sched::units::Bytes;
 
+pub use self::profile::Drive;
 use crate::config::{Config, DiskConfig, DiskKind};
 use crate::failure::{Failure, FailureDraft, host_help};
 use crate::quantity::Size;
@@ -39,6 +40,8 @@ pub struct OpenDisks {
     pub memory: Memory,
     /// The disks, in the configuration's order.
     pub disks: Vec<PoolDisk>,
+    /// The drives behind them, in the same order.
+    pub drives: Vec<Drive>,
     /// The files that were created for them.
     pub made: CreatedFiles,
 }
@@ -87,12 +90,14 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
     let mut opened = OpenDisks {
         memory,
         disks: Vec::with_capacity(config.disks.len()),
+        drives: Vec::with_capacity(config.disks.len()),
         made: created,
     };
     for (disk, is_missing) in config.disks.iter().zip(is_missing) {
         let created = is_missing.then_some(&mut opened.made);
-        let pool_disk = open_one(disk, created, &opened.memory)?;
+        let (pool_disk, drive) = open_one(disk, created, &opened.memory)?;
         opened.disks.push(pool_disk);
+        opened.drives.push(drive);
     }
     Ok(opened)
 }
@@ -290,7 +295,7 @@ fn open_one(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
     memory: &Memory,
-) -> Result<PoolDisk, Failure> {
+) -> Result<(PoolDisk, Drive), Failure> {
     let opened: Box<dyn Disk> = match disk.kind {
         DiskKind::Block | DiskKind::File => {
             let places = disk
@@ -302,13 +307,14 @@ fn open_one(
         }
         DiskKind::Emulated => emulated(disk, created)?,
     };
-    let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
-    Ok(PoolDisk {
+    let chosen = profile::choose(disk, opened.capacity())?;
+    let pool_disk = PoolDisk {
         name: disk.path.display().to_string(),
         disk: opened,
-        profile,
-        profile_is_measured,
-    })
+        profile: chosen.profile,
+        profile_is_measured: chosen.is_measured,
+    };
+    Ok((pool_disk, chosen.drive))
 }
 
 /// The maximum time that a disk stays busy after its last user has ended.
@@ -360,67 +366,4 @@ fn emulated(
         .help("write durability = \"write-through\", or remove it"));
     }
     Ok(Box::new(drive))
-}
-
-/// Help for a disk for which no profile can be chosen.
-const PROFILE_HELP: &str = "set `profile` to one that was measured on this disk";
-
-/// The profile of a disk, and true if it was measured on this disk. It is the configured profile, or else a
-/// conservative one for the kind of disk, at the configured number of outstanding requests.
-fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile>, bool), Failure> {
-    let profile = match &disk.profile {
-        Some(profile) => Arc::clone(profile),
-        None => {
-            let kind = match disk.kind {
-                DiskKind::File => DriveKind::File,
-                DiskKind::Emulated => DriveKind::Rotating,
-                DiskKind::Block if is_rotational(&disk.path) => DriveKind::Rotating,
-                DiskKind::Block => DriveKind::SolidState,
-            };
-            Arc::new(
-                DriveProfile::conservative(kind, capacity)
-                    .map_err(|error| bad_disk(disk, error).help(PROFILE_HELP))?,
-            )
-        }
-    };
-    let is_measured =
-        profile.measured() && (!disk.profile_is_shipped || is_emulated_as(disk, &profile));
-    let Some(outstanding) = disk.outstanding else {
-        return Ok((profile, is_measured));
-    };
-    // Fewer outstanding requests than during the measurement: no request takes longer then.
-    let mut spec = profile.spec().clone();
-    spec.outstanding = outstanding;
-    let shallower = DriveProfile::new(spec).map_err(|error| {
-        bad_disk(disk, error).help("remove `outstanding`, or set another profile")
-    })?;
-    Ok((Arc::new(shallower), is_measured))
-}
-
-/// True if a disk is an emulated drive of the profile's model. Shipped profiles were measured on emulated
-/// drives, so they count as measured only there.
-fn is_emulated_as(disk: &DiskConfig, profile: &DriveProfile) -> bool {
-    let plant = disk
-        .plant
-        .as_ref()
-        .filter(|_| disk.kind == DiskKind::Emulated);
-    plant.is_some_and(|plant| plant.name() == profile.name())
-}
-
-/// True if the kernel reports a block device as rotational; a partition has the value of its disk. A device
-/// without that value counts as rotational, the cautious guess.
-fn is_rotational(path: &Path) -> bool {
-    let Ok(metadata) = std::fs::metadata(path) else {
-        return true;
-    };
-    let device = metadata.rdev();
-    let folder = format!(
-        "/sys/dev/block/{}:{}",
-        rustix::fs::major(device),
-        rustix::fs::minor(device)
-    );
-    ["queue/rotational", "../queue/rotational"]
-        .iter()
-        .find_map(|name| std::fs::read_to_string(Path::new(&folder).join(name)).ok())
-        .is_none_or(|text| text.trim() != "0")
 }

@@ -7,6 +7,7 @@ pub mod cmd;
 pub mod config;
 pub mod demo;
 mod descriptors;
+pub mod device;
 pub mod disks;
 pub mod exports;
 pub mod failure;

@@ -1,0 +1,144 @@
+//! The profile of a disk, and whether it was measured on that disk.
+
+use std::sync::Arc;
+
+use sched::profile::{DriveKind, DriveProfile};
+use sched::units::SectorCount;
+
+use super::bad_disk;
+use crate::config::{DiskConfig, DiskKind};
+use crate::device::Identity;
+use crate::failure::Failure;
+
+/// Help for a disk for which no profile can be chosen.
+const PROFILE_HELP: &str = "set `profile` to one that was measured on this disk";
+
+/// The drive behind a disk, as far as profiles and statistics depend on it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Drive {
+    /// Its serial number, or its identity if it has no hardware of its own.
+    pub serial: Option<String>,
+    /// The reason why a measured profile does not count as measured here, if so.
+    pub doubt: Option<String>,
+}
+
+/// A disk's profile.
+pub(super) struct ChosenProfile {
+    pub(super) profile: Arc<DriveProfile>,
+    /// True if it was measured on this disk.
+    pub(super) is_measured: bool,
+    pub(super) drive: Drive,
+}
+
+/// Chooses the profile of a disk: the configured one, or else a conservative one for the kind of disk, at the
+/// configured number of outstanding requests.
+pub(super) fn choose(disk: &DiskConfig, capacity: SectorCount) -> Result<ChosenProfile, Failure> {
+    // A device that the kernel does not list has no serial number and counts as rotational, the cautious guess.
+    let identity = Identity::of(&disk.path).ok();
+    let profile = match &disk.profile {
+        Some(profile) => Arc::clone(profile),
+        None => {
+            let is_rotational = identity
+                .as_ref()
+                .is_none_or(|identity| identity.rotational != Some(false));
+            let kind = match disk.kind {
+                DiskKind::File => DriveKind::File,
+                DiskKind::Emulated => DriveKind::Rotating,
+                DiskKind::Block if is_rotational => DriveKind::Rotating,
+                DiskKind::Block => DriveKind::SolidState,
+            };
+            Arc::new(
+                DriveProfile::conservative(kind, capacity)
+                    .map_err(|error| bad_disk(disk, error).help(PROFILE_HELP))?,
+            )
+        }
+    };
+    let serial = identity.and_then(|identity| identity.serial);
+    let doubt = doubt(&profile, serial.as_deref());
+    let is_of_file = !disk.profile_is_shipped || is_emulated_as(disk, &profile);
+    let is_measured = profile.measured() && is_of_file && doubt.is_none();
+    // Times that hold with several outstanding requests hold with fewer, too. More than one need a measurement of
+    // this disk.
+    let depth = match (disk.outstanding, &doubt) {
+        (_, Some(_)) => 1,
+        (Some(outstanding), None) => outstanding,
+        (None, None) => profile.outstanding(),
+    };
+    let mut spec = profile.spec().clone();
+    spec.outstanding = depth;
+    let profile = DriveProfile::new(spec).map_err(|error| {
+        bad_disk(disk, error).help("remove `outstanding`, or set another profile")
+    })?;
+    Ok(ChosenProfile {
+        profile: Arc::new(profile),
+        is_measured,
+        drive: Drive { serial, doubt },
+    })
+}
+
+/// The reason why a profile that was measured on a drive does not count as measured on the drive with this serial
+/// number.
+fn doubt(profile: &DriveProfile, serial: Option<&str>) -> Option<String> {
+    let measured = profile
+        .measurement()
+        .filter(|_| profile.measured())
+        .filter(|measured| serial != Some(measured.serial.trim()))?;
+    let present = match serial {
+        Some(serial) => format!("this disk has serial number {serial}"),
+        None => "this disk reports no serial number".to_owned(),
+    };
+    Some(format!(
+        "the profile {:?} was measured on {}, serial number {}, but {present}: it counts as an estimate; measure this \
+         disk with `clockwise disk measure`",
+        profile.name(),
+        measured.model,
+        measured.serial,
+    ))
+}
+
+/// True if a disk is an emulated drive of the profile's model. Shipped profiles were measured on emulated
+/// drives, so they count as measured only there.
+fn is_emulated_as(disk: &DiskConfig, profile: &DriveProfile) -> bool {
+    let plant = disk
+        .plant
+        .as_ref()
+        .filter(|_| disk.kind == DiskKind::Emulated);
+    plant.is_some_and(|plant| plant.name() == profile.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sched::profile::MeasurementSpec;
+
+    #[test]
+    fn profile_counts_on_the_measured_drive_alone() {
+        let mut spec = DriveProfile::shipped("quantum-atlas-ii")
+            .unwrap()
+            .spec()
+            .clone();
+        let without = DriveProfile::new(spec.clone()).unwrap();
+        assert_eq!(doubt(&without, Some("1")), None);
+        spec.measurement = Some(MeasurementSpec {
+            model: "ATLAS II".to_owned(),
+            serial: "161728".to_owned(),
+            firmware: "LYK8".to_owned(),
+            date: "2026-11-30T04:20:00Z".to_owned(),
+            method: "by hand".to_owned(),
+            samples: 10_000,
+            confidence_percent: 95,
+            over_actual_permille: 1_160,
+        });
+        let bound = DriveProfile::new(spec).unwrap();
+        assert_eq!(doubt(&bound, Some("161728")), None);
+        let other = doubt(&bound, Some("9")).unwrap();
+        assert!(
+            other.contains("161728") && other.contains("has serial number 9"),
+            "{other}"
+        );
+        let none = doubt(&bound, None).unwrap();
+        assert!(none.contains("reports no serial number"), "{none}");
+        // An estimate stays an estimate, on whatever drive.
+        assert_eq!(doubt(&bound.vouched_for(false), None), None);
+    }
+}
