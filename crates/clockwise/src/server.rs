@@ -9,7 +9,7 @@ mod overruns;
 mod ownership;
 mod waits;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -91,10 +91,8 @@ impl Server {
         let (ending, ended) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
         let answering = serve_api(api, Arc::clone(&router), ended.clone());
-        let options = config.open.clone();
-        let drives = watched(&disks);
-        let pool = blocking(move || open_pool(disks, options)).await?;
-        let watch = start_watch(&pool, drives, config.state.clone()).await?;
+        let (options, state) = (config.open.clone(), config.state.clone());
+        let (pool, watch) = blocking(move || open_watched(disks, options, &state)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
             pool.warn(ignored.to_string());
         }
@@ -278,21 +276,19 @@ fn watched(opened: &OpenDisks) -> Vec<WatchedDrive> {
         .collect()
 }
 
-/// Begins to watch the service times of the disks, whose earlier ones are in the folder `state`.
-async fn start_watch(
-    pool: &Arc<Pool>,
-    drives: Vec<WatchedDrive>,
-    state: PathBuf,
-) -> Result<Watch, Failure> {
-    let pool = Arc::clone(pool);
-    blocking(move || {
-        let (watch, problem) = Watch::start(pool, &drives, &state);
-        if let Some(problem) = problem {
-            tracing::warn!("{problem}");
-        }
-        Ok(watch)
-    })
-    .await
+/// Opens a pool, and watches the service times of its disks, whose earlier ones are in the folder `state`.
+fn open_watched(
+    opened: OpenDisks,
+    options: OpenOptions,
+    state: &Path,
+) -> Result<(Arc<Pool>, Watch), Failure> {
+    let drives = watched(&opened);
+    let pool = open_pool(opened, options)?;
+    let (watch, problem) = Watch::start(Arc::clone(&pool), &drives, state);
+    if let Some(problem) = problem {
+        tracing::warn!("{problem}");
+    }
+    Ok((pool, watch))
 }
 
 fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {

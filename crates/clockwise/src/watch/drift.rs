@@ -9,7 +9,7 @@
 //! block's length has taken more than the share r of its prediction, a profile measured anew has worst cases of
 //! about r, with a margin, and admits 1/r of the streams. That is reported from 10 % on.
 //!
-//! What these rules give up: a slow week is shown for a week after its end, and a drive that is faster in some
+//! Limits of these rules: a slow week is shown for a week after its end, and a drive that is faster in some
 //! zones or sizes only is not noticed.
 
 use sched::profile::DriveProfile;

@@ -20,7 +20,7 @@ const DAYS_KEPT: usize = 30;
 /// Number of former profiles that are kept.
 const EARLIER_KEPT: usize = 8;
 
-/// What a disk's service times depend on. If any of it changes, a new history begins.
+/// The conditions of a disk's service times. If any of it changes, a new history begins.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subject {

@@ -1,4 +1,4 @@
-//! What a disk's service times say about its profile.
+//! Observed service times of disks, and profiles that are refined by them.
 
 use std::sync::Arc;
 

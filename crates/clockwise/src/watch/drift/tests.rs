@@ -98,7 +98,7 @@ fn drift_keeps_its_begin_and_ends_after_a_week() {
         matches!(&changes[..], [DriftChange::Began(text)] if text.starts_with("disk \"sda\": ")),
         "{changes:?}"
     );
-    // What is stored continues after a restart.
+    // A stored drift continues after a restart.
     let text = serde_json::to_string(&history).unwrap();
     let mut history: History = serde_json::from_str(&text).unwrap();
     let (later, changes) = judge(&mut history, &measured, at_day(7));
