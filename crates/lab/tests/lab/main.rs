@@ -9,4 +9,5 @@ mod predictor;
 mod realtime;
 mod runs;
 mod traces;
+mod tracks;
 mod worst_case;
