@@ -128,6 +128,11 @@ impl Mechanics {
         }
     }
 
+    /// True if reads take whole tracks from any angle.
+    pub(super) fn reads_tracks(&self) -> bool {
+        self.track_reads
+    }
+
     pub(super) fn seek_max(&self) -> u64 {
         self.seek.last().map_or(0, |last| last.1)
     }
