@@ -25,6 +25,8 @@ pub struct Disturbances {
     pub noticed_late_max: Nanos,
     /// Requests that touch these sectors take so much longer.
     pub slow: Vec<(Range<Sector>, Nanos)>,
+    /// Requests that begin under this head take so much longer.
+    pub slow_head: Option<(u64, Nanos)>,
 }
 
 /// A plant with disturbances, and its clock.
@@ -83,6 +85,11 @@ impl MeasuredPlant {
         let touched = |slow: &&(Range<Sector>, Nanos)| slow.0.start < end && start < slow.0.end;
         let slow = self.disturbances.slow.iter().filter(touched);
         let mut completed = service.completed + slow.map(|slow| slow.1).sum();
+        if let Some((head, longer)) = self.disturbances.slow_head
+            && self.plant.locate(start).head == head
+        {
+            completed += longer;
+        }
         if self.dice.below(1_000) < self.disturbances.late_permille {
             completed += Nanos(self.dice.below(self.disturbances.late_max.get().max(1)));
         }

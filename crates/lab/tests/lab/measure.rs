@@ -198,6 +198,22 @@ fn host_that_notices_completions_late_changes_little() {
 }
 
 #[test]
+fn drive_with_a_slow_head_gets_a_safe_profile() {
+    let seed = seed("drive_with_a_slow_head", Some(1));
+    let measuring = Measuring {
+        disturbances: Disturbances {
+            slow_head: Some((3, Nanos(12_000_000))),
+            ..Disturbances::default()
+        },
+        ..Measuring::of("quantum-atlas-ii")
+    };
+    let (measured, _) = measuring.measure(seed);
+    let mine = measuring.compare("measured", &measured.profile, seed + 1);
+    assert!(mine.longer * 10_000 <= 3 * COMPARED);
+    assert!(measured.findings.late > 0 || measured.findings.validation.widened > 0);
+}
+
+#[test]
 fn drive_with_a_remapped_region_gets_a_safe_profile() {
     let seed = seed("drive_with_a_remapped_region", None);
     let measuring = Measuring {
