@@ -76,7 +76,7 @@ impl Figure {
 }
 
 /// The percents at which the curves are drawn.
-const STEPS: usize = 200;
+const STEPS: usize = 100;
 
 /// Draws the distributions of all requests, of reads and of writes.
 ///
