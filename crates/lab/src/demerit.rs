@@ -70,7 +70,8 @@ impl Figure {
         let title = &self.title;
         format!(
             "# {title}: measured and simulated\n\n![{title}]({stem}.svg)\n\nWritten by `clockwise sim replay-trace`. The \
-             numbers are in [{stem}.csv]({stem}.csv).\n\n```text\n{table}```\n"
+             numbers are in [{stem}.csv]({stem}.csv).\n\n```text\n{}\n```\n",
+            table.trim_end()
         )
     }
 }

@@ -480,6 +480,32 @@ mod tests {
     }
 
     #[test]
+    fn a_serpentine_goes_along_a_band_and_back_with_the_next_head() {
+        let geometry = geometry("hdd-8tb-7200-serpentine");
+        let spt = geometry.zones()[0].sectors_per_track;
+        let track = |number: u64| {
+            let place = geometry.locate(Sector(number * spt));
+            assert_eq!(place.index, 0);
+            (place.track.cylinder, place.track.head)
+        };
+        assert_eq!([track(0), track(1), track(199)], [(0, 0), (1, 0), (199, 0)]);
+        assert_eq!(
+            [track(200), track(399), track(400)],
+            [(199, 1), (0, 1), (0, 2)]
+        );
+        assert_eq!([track(1_999), track(2_000)], [(0, 9), (200, 0)]);
+        // The last band of the zone has 30 cylinders of 23,830.
+        assert_eq!(track(23_830 * 10 - 1), (23_800, 9));
+        let mut at = geometry.locate(Sector(0)).track;
+        for number in 1..10_000 {
+            (at, _) = geometry.next_track(at);
+            assert_eq!((at.cylinder, at.head), track(number));
+        }
+        let second = geometry.zones()[1].first_sector;
+        assert_eq!(geometry.locate(second).track.cylinder, 23_830);
+    }
+
+    #[test]
     fn the_next_boundary_is_where_a_sector_begins() {
         let geometry = geometry("hdd-8tb-7200");
         for i in 0..2_000_u64 {

@@ -1,5 +1,7 @@
 //! Files with missing parts, absurd values, circles, and links to elsewhere.
 
+#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
+
 use super::super::{Folder, ImportError, import};
 use super::{MODEL, Made, SPECS, SYSTEM, changed, files, made};
 
@@ -251,4 +253,53 @@ fn a_folder_shows_only_its_own_files() {
             .to_string()
             .contains("not a file")
     );
+}
+
+#[test]
+fn any_change_of_an_input_is_a_drive_or_an_error() {
+    let seed = testkit::seed("drive files", Some(3));
+    let mut random = testkit::Random(seed);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/drive");
+    let mut inputs: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    inputs.sort();
+    const NUMBERS: [&str; 10] = [
+        "0",
+        "1",
+        "-1",
+        "2",
+        "0.5",
+        "1e300",
+        "65535",
+        "4294967296",
+        "99999999999999",
+        "[ 1, 2 ]",
+    ];
+    for path in inputs {
+        let input = std::fs::read_to_string(&path).unwrap();
+        super::super::fuzzing::drive(input.as_bytes());
+        let words: Vec<&str> = input.split_inclusive([' ', '\n']).collect();
+        for _ in 0..250 {
+            let mut words = words.clone();
+            for _ in 0..1 + below(3) {
+                let at = below(words.len());
+                match below(4) {
+                    0 => drop(words.remove(at)),
+                    1 => words.insert(at, words[below(words.len())]),
+                    _ => {
+                        // A number, if there is one nearby.
+                        let is_number =
+                            |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+                        let near = words[at..].iter().position(is_number);
+                        words[near.map_or(at, |near| at + near)] = NUMBERS[below(NUMBERS.len())];
+                        words.insert(near.map_or(at, |near| at + near) + 1, " ,");
+                    }
+                }
+            }
+            super::super::fuzzing::drive(words.concat().as_bytes());
+        }
+    }
 }
