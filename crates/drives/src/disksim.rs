@@ -19,6 +19,7 @@ use std::path::{Component, Path, PathBuf};
 
 mod drive;
 mod fields;
+#[doc(hidden)]
 pub mod fuzzing;
 mod layout;
 mod lexer;

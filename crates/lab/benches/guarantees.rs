@@ -3,7 +3,7 @@
 
 use std::io::{self, Write as _};
 
-use drives::plant::spec::BUILT_IN;
+use drives::plant::spec::PROFILED;
 use lab::run::experiments::{
     Releases, in_bursts, loaded, mixed_deadlines, with_floor, with_write_back,
 };
@@ -147,7 +147,7 @@ fn main() -> io::Result<()> {
             means.extend(row(&mut out, load, &experiment)?);
         }
     }
-    for name in BUILT_IN {
+    for name in PROFILED {
         for releases in [Releases::Together, Releases::Spread] {
             for percent in [60, 80, 90] {
                 for policy in Policy::ALL {

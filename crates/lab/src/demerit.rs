@@ -70,13 +70,14 @@ impl Figure {
         let title = &self.title;
         format!(
             "# {title}: measured and simulated\n\n![{title}]({stem}.svg)\n\nWritten by `clockwise sim replay-trace`. The \
-             numbers are in [{stem}.csv]({stem}.csv).\n\n```text\n{table}```\n"
+             numbers are in [{stem}.csv]({stem}.csv).\n\n```text\n{}\n```\n",
+            table.trim_end()
         )
     }
 }
 
 /// The percents at which the curves are drawn.
-const STEPS: usize = 200;
+const STEPS: usize = 100;
 
 /// Draws the distributions of all requests, of reads and of writes.
 ///

@@ -1,5 +1,5 @@
-//! Replays the corpus of the fuzz targets of what clients send, of blocks of recordings, of drive profiles, traces, cases and experiments, and runs each
-//! on random and mutated input: what
+//! Replays the corpus of the fuzz targets of what clients send, of blocks of recordings, of drive profiles, files of
+//! simulated drives, traces, cases and experiments, and runs each on random and mutated input: what
 //! `make fuzz` does for longer on a nightly toolchain.
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
@@ -27,6 +27,7 @@ const TARGETS: &[Target] = targets! {
     "nbd_request", clockwise::exports::nbd::fuzzing::nbd_request, 200_000;
     "data_greeting", clockwise::session::fuzzing::data_greeting, 200_000;
     "profile", clockwise::config::fuzzing::profile, 20_000;
+    "drive", drives::disksim::fuzzing::drive, 8_000;
     "trace", lab::trace::fuzzing::trace, 50_000;
     "case", lab::adversary::fuzzing::case, 20_000;
     "rtsp_input", media::fuzzing::input, 50_000;

@@ -266,6 +266,10 @@ impl<'a> Parser<'a> {
         if &**name == ".." {
             return Ok(Value::Word(word));
         }
+        let opens = |token: &(Token, At)| matches!(token.0, Token::Sign('[' | '{'));
+        if !self.tokens.get(self.next + 1).is_some_and(opens) {
+            return Err(self.unexpected("`,`"));
+        }
         self.next += 1;
         if self.is_sign('[') {
             return Ok(Value::Part(self.part(word, name.clone(), depth)?));

@@ -1,14 +1,17 @@
 //! Positions of sectors: zone, cylinder, head, place on the track, and the angle at which they pass.
 //!
-//! Numbering runs along the track, then the heads of the cylinder, then inwards. The first sector of
-//! a track is skewed against that of the track before by a little more than a head switch takes (or a
-//! cylinder switch, for the first head), so that after the switch it is just about to pass; across
-//! the boundary of two zones as well.
+//! Numbering runs along the track, then the heads of the cylinder, then inwards. On a serpentine drive it runs
+//! along the cylinders of a band with one head, back with the next, and so on; then follows the next band. The
+//! first sector of a track is skewed against that of the track before by a little more than the switch between
+//! them takes, so that after the switch it is just about to pass; across the boundary of two zones as well.
 
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
+mod band;
+
 use super::divisor::Divisor;
 use super::spec::PlantSpec;
+use band::{Band, InBand};
 
 /// A sector is caught by up to this much too late: where sectors begin is rounded to nanoseconds,
 /// several times over in a request, and no rotation may be lost by that.
@@ -48,16 +51,42 @@ pub struct Zone {
     per_track: Divisor,
     head_skew: u64,
     cylinder_skew: u64,
+    band_skew: u64,
     /// The angle at which the first sector of its first track begins to pass, as a time.
     angle: u64,
 }
 
 impl Zone {
     /// By how many sectors a track of this zone begins after the zone's first.
-    fn slot_of(&self, cylinders: u64, head: u64, heads: u64) -> u64 {
-        let head_switches = cylinders * (heads - 1) + head;
-        let sectors = head_switches * self.head_skew + cylinders * self.cylinder_skew;
+    fn slot_of(&self, band: Option<Band>, cylinder: u64, head: u64, heads: u64) -> u64 {
+        let sectors = match band {
+            None => {
+                let head_switches = cylinder * (heads - 1) + head;
+                head_switches * self.head_skew + cylinder * self.cylinder_skew
+            }
+            Some(band) => {
+                let InBand {
+                    first,
+                    cylinders,
+                    index,
+                } = band.of(self, cylinder, head);
+                let bands = first / band.cylinders;
+                let of_head = |cylinders: u64| (cylinders - 1) * self.cylinder_skew;
+                let of_band = heads * of_head(band.cylinders) + (heads - 1) * self.head_skew;
+                bands * (of_band + self.band_skew)
+                    + head * (of_head(cylinders) + self.head_skew)
+                    + index * self.cylinder_skew
+            }
+        };
         self.per_track.rem(sectors)
+    }
+
+    /// Cylinder of the zone and head of its last track.
+    fn last_track(&self, band: Option<Band>, heads: u64) -> (u64, u64) {
+        match band {
+            None => (self.cylinders - 1, heads - 1),
+            Some(band) => band.locate(self, self.cylinders * heads - 1, heads),
+        }
     }
 }
 
@@ -79,6 +108,7 @@ pub struct Geometry {
     phase: u64,
     head_switch: Nanos,
     cylinder_switch: Nanos,
+    band: Option<Band>,
     sectors: SectorCount,
 }
 
@@ -86,6 +116,10 @@ impl Geometry {
     pub(crate) fn new(spec: &PlantSpec) -> Self {
         let rotation = spec.rotation().get();
         let heads = spec.heads();
+        let band = spec
+            .band()
+            .map(|(cylinders, switch)| Band { cylinders, switch });
+        let zone_switch = band.map_or(spec.cylinder_switch(), |band| band.switch);
         let (mut sector, mut cylinder, mut angle) = (0, 0, 0);
         let zones = spec
             .zones()
@@ -99,14 +133,16 @@ impl Geometry {
                     per_track: Divisor::new(sectors_per_track),
                     head_skew: skew(spec.head_switch()),
                     cylinder_skew: skew(spec.cylinder_switch()),
+                    band_skew: skew(zone_switch),
                     angle,
                 };
                 sector += cylinders * heads * sectors_per_track;
                 cylinder += cylinders;
                 // A track ends at the angle at which it began.
-                let last = zone.slot_of(cylinders - 1, heads - 1, heads);
+                let (last, head) = zone.last_track(band, heads);
+                let last = zone.slot_of(band, last, head, heads);
                 let begins = angle + last * rotation / sectors_per_track;
-                angle = (begins + spec.cylinder_switch().get()) % rotation;
+                angle = (begins + zone_switch.get()) % rotation;
                 zone
             })
             .collect();
@@ -117,6 +153,7 @@ impl Geometry {
             phase: spec.phase().get() % rotation,
             head_switch: spec.head_switch(),
             cylinder_switch: spec.cylinder_switch(),
+            band,
             sectors: spec.sectors(),
         }
     }
@@ -149,7 +186,10 @@ impl Geometry {
         let zone = &self.zones[number];
         let offset = (sector - zone.first_sector).get();
         let (track, index) = zone.per_track.div_rem(offset);
-        let (cylinder, head) = self.heads.div_rem(track);
+        let (cylinder, head) = match self.band {
+            None => self.heads.div_rem(track),
+            Some(band) => band.locate(zone, track, self.heads.get()),
+        };
         Place {
             track: Track {
                 zone: number,
@@ -167,6 +207,9 @@ impl Geometry {
 
     /// The track after `track` in the numbering, and the time to switch to it.
     pub(crate) fn next_track(&self, track: Track) -> (Track, Nanos) {
+        if let Some(band) = self.band {
+            return self.next_in_band(track, band);
+        }
         if track.head + 1 < self.heads.get() {
             return (
                 Track {
@@ -185,6 +228,30 @@ impl Geometry {
             head: 0,
         };
         (next, self.cylinder_switch)
+    }
+
+    fn next_in_band(&self, track: Track, band: Band) -> (Track, Nanos) {
+        let zone = &self.zones[track.zone];
+        let at = band.of(zone, track.cylinder - zone.first_cylinder, track.head);
+        if at.index + 1 < at.cylinders {
+            let cylinder = if track.head.is_multiple_of(2) {
+                track.cylinder + 1
+            } else {
+                track.cylinder - 1
+            };
+            return (Track { cylinder, ..track }, self.cylinder_switch);
+        }
+        if track.head + 1 < self.heads.get() {
+            let head = track.head + 1;
+            return (Track { head, ..track }, self.head_switch);
+        }
+        let next = at.first + at.cylinders;
+        let track = Track {
+            zone: track.zone + usize::from(next == zone.cylinders),
+            cylinder: zone.first_cylinder + next,
+            head: 0,
+        };
+        (track, band.switch)
     }
 
     /// The time `count` sectors of `track` take to pass, rounded up.
@@ -244,6 +311,7 @@ impl Geometry {
     fn slot(&self, track: Track) -> u64 {
         let zone = &self.zones[track.zone];
         zone.slot_of(
+            self.band,
             track.cylinder - zone.first_cylinder,
             track.head,
             self.heads.get(),
@@ -409,6 +477,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_serpentine_goes_along_a_band_and_back_with_the_next_head() {
+        let geometry = geometry("hdd-8tb-7200-serpentine");
+        let spt = geometry.zones()[0].sectors_per_track;
+        let track = |number: u64| {
+            let place = geometry.locate(Sector(number * spt));
+            assert_eq!(place.index, 0);
+            (place.track.cylinder, place.track.head)
+        };
+        assert_eq!([track(0), track(1), track(199)], [(0, 0), (1, 0), (199, 0)]);
+        assert_eq!(
+            [track(200), track(399), track(400)],
+            [(199, 1), (0, 1), (0, 2)]
+        );
+        assert_eq!([track(1_999), track(2_000)], [(0, 9), (200, 0)]);
+        // The last band of the zone has 30 cylinders of 23,830.
+        assert_eq!(track(23_830 * 10 - 1), (23_800, 9));
+        let mut at = geometry.locate(Sector(0)).track;
+        for number in 1..10_000 {
+            (at, _) = geometry.next_track(at);
+            assert_eq!((at.cylinder, at.head), track(number));
+        }
+        let second = geometry.zones()[1].first_sector;
+        assert_eq!(geometry.locate(second).track.cylinder, 23_830);
     }
 
     #[test]

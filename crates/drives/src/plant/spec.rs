@@ -38,6 +38,8 @@ struct File {
     sectors: u64,
     physical_sector_sectors: u64,
     mechanics: Mechanics,
+    #[serde(default)]
+    layout: Option<OrderLine>,
     seek_included_overhead_us: u64,
     seek: Vec<Seek>,
     zone: Vec<ZoneLine>,
@@ -53,6 +55,17 @@ struct Mechanics {
     heads: u64,
     head_switch_us: u64,
     cylinder_switch_us: u64,
+}
+
+/// An order of tracks.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum OrderLine {
+    /// The cylinders of a band with one head, back with the next, then the next band.
+    Serpentine {
+        band_cylinders: u64,
+        band_switch_us: u64,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -127,7 +140,14 @@ struct Head {
 }
 
 /// Names of the plants that are part of the library.
-pub const BUILT_IN: [&str; 2] = ["quantum-atlas-ii", "hdd-8tb-7200"];
+pub const BUILT_IN: [&str; 3] = [
+    "quantum-atlas-ii",
+    "hdd-8tb-7200",
+    "hdd-8tb-7200-serpentine",
+];
+
+/// Those of them for which the scheduler comes with a profile of the same name.
+pub const PROFILED: [&str; 2] = ["quantum-atlas-ii", "hdd-8tb-7200"];
 
 impl PlantSpec {
     /// The plant of that name in [`BUILT_IN`], or `None`.
@@ -136,6 +156,9 @@ impl PlantSpec {
         let text = match name {
             "quantum-atlas-ii" => include_str!("../../plants/quantum-atlas-ii.toml"),
             "hdd-8tb-7200" => include_str!("../../plants/hdd-8tb-7200.toml"),
+            "hdd-8tb-7200-serpentine" => {
+                include_str!("../../plants/hdd-8tb-7200-serpentine.toml")
+            }
             _ => return None,
         };
         Some(Self::parse(text).expect("the plants that are compiled in are checked by tests"))
@@ -278,6 +301,15 @@ impl PlantSpec {
         }
     }
 
+    /// Cylinders in a band of a serpentine drive, and the time to go on to the next band.
+    pub(crate) fn band(&self) -> Option<(u64, Nanos)> {
+        let OrderLine::Serpentine {
+            band_cylinders,
+            band_switch_us,
+        } = self.file.layout.as_ref()?;
+        Some((*band_cylinders, Nanos::from_micros(*band_switch_us)))
+    }
+
     /// Mechanical seek times: as measured, less the overhead of the command that measured them.
     #[must_use]
     pub fn seeks(&self) -> &SeekCurve {
@@ -380,6 +412,7 @@ fn mechanics_of(description: &Description) -> File {
             head_switch_us: micros(description.mechanics.head_switch_ns),
             cylinder_switch_us: 0,
         },
+        layout: None,
         seek_included_overhead_us: 0,
         seek: Vec::new(),
         zone,

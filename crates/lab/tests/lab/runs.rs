@@ -6,7 +6,7 @@
     reason = "a test says its seed and what it measured"
 )]
 
-use drives::plant::spec::BUILT_IN;
+use drives::plant::spec::PROFILED;
 use lab::run::experiments::{
     Releases, in_bursts, loaded, mixed_deadlines, with_floor, with_write_back,
 };
@@ -86,7 +86,7 @@ fn assert_both_classes_served(outcome: &Outcome) {
 #[test]
 fn no_deadline_is_missed_and_best_effort_is_served_in_the_order_of_the_policies() {
     println!("seed {SEED}");
-    for name in BUILT_IN {
+    for name in PROFILED {
         for (releases, percent) in [
             (Releases::Together, 60),
             (Releases::Together, 80),
@@ -145,7 +145,7 @@ fn mixed_deadlines_are_all_met_and_best_effort_waits_less_than_165_ms() {
 #[test]
 fn write_back_costs_no_deadline_and_best_effort_keeps_its_goals() {
     println!("seed {SEED}");
-    for name in BUILT_IN {
+    for name in PROFILED {
         for releases in [Releases::Together, Releases::Spread] {
             println!("{name}, {releases:?}");
             let [exact, delta_l, edf] =
@@ -194,7 +194,7 @@ fn more_best_effort_than_the_disk_can_serve_costs_no_deadline() {
     let two_minutes = Nanos::from_secs(120);
     for policy in [Policy::Exact, Policy::DeltaL] {
         let mut loads = vec![mixed_deadlines(config(policy), two_minutes, SEED)];
-        for name in BUILT_IN {
+        for name in PROFILED {
             let load = loaded(
                 name,
                 80,
@@ -228,7 +228,7 @@ fn more_best_effort_than_the_disk_can_serve_costs_no_deadline() {
 #[test]
 fn a_floor_takes_nothing_from_the_streams_and_best_effort_lives_on_it() {
     println!("seed {SEED}");
-    for name in BUILT_IN {
+    for name in PROFILED {
         let full = loaded(
             name,
             97,
@@ -249,7 +249,7 @@ fn a_floor_takes_nothing_from_the_streams_and_best_effort_lives_on_it() {
 fn the_usual_floor_changes_nothing_for_exact_at_80_percent_and_refuses_what_fills_the_disk() {
     println!("seed {SEED}");
     let config = config(Policy::Exact);
-    for name in BUILT_IN {
+    for name in PROFILED {
         let load = loaded(
             name,
             80,

@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "a test says its seed")]
 
-use drives::plant::spec::BUILT_IN;
+use drives::plant::spec::PROFILED;
 use drives::plant::{Plant, PlantSpec};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -149,7 +149,7 @@ fn compare(name: &str, seed: u64, verdict: &mut Verdict) {
 
 #[test]
 fn no_request_takes_longer_than_what_is_reserved_for_it() {
-    for name in BUILT_IN {
+    for name in PROFILED {
         let mut verdict = Verdict::default();
         for seed in SEEDS {
             compare(name, seed, &mut verdict);

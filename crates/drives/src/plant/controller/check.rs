@@ -1,6 +1,6 @@
 //! Conditions on a description, so that the model's arithmetic holds.
 
-use super::description::{Access, Description, Layout};
+use super::description::{Access, Description, Layout, Remap};
 use super::map;
 
 /// Bounds within which the arithmetic of the model cannot overflow, far beyond any drive.
@@ -218,7 +218,12 @@ impl Description {
                 {
                     return Err(("layout.slip", "slips do not ascend".into()));
                 }
-                let count: u64 = remap.iter().map(|remap| remap.count.min(SECTORS_MAX)).sum();
+                let places = |remap: &Remap| remap.first.max(remap.sector).max(remap.count);
+                if remap.iter().any(|remap| places(remap) > SECTORS_MAX) {
+                    return Err(("layout.remap", "a number is absurd".into()));
+                }
+                let counts = remap.iter().map(|remap| remap.count);
+                let count = counts.fold(0, u64::saturating_add);
                 within(&[("layout.remap", count, 0, MILLION)])
             }
             Layout::Extents { extent } => {

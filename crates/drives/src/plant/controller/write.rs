@@ -43,7 +43,7 @@ impl Controller {
         held.end = end;
         held.wrap(size);
         let ready = begin.ready.max(begin.free);
-        let seek_min = Nanos(self.description.overhead.write_seek_min_ns);
+        let seek_min = self.write_seek_min();
         let mut waiting = match std::mem::replace(&mut self.background, Background::Idle) {
             Background::Writing {
                 stream,
@@ -84,6 +84,16 @@ impl Controller {
             ready,
             pass,
         }
+    }
+
+    /// The least time of a movement before a write. The head settles after it as after any other.
+    fn write_seek_min(&self) -> Nanos {
+        let least = self.description.overhead.write_seek_min_ns;
+        let settle = self.description.mechanics.write_settle_ns;
+        if least == 0 {
+            return Nanos::ZERO;
+        }
+        Nanos(least.saturating_add_signed(settle))
     }
 
     fn write_latency(&self, end: u64) -> Latency {

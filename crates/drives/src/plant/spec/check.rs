@@ -1,6 +1,6 @@
 //! Conditions on a description, so that the model's arithmetic holds.
 
-use super::{File, Mechanics, Read, ReadPolicy, Seek, SpecError, Write};
+use super::{File, Mechanics, OrderLine, Read, ReadPolicy, Seek, SpecError, Write};
 
 /// Bounds within which the arithmetic of the model cannot overflow, far beyond any drive.
 const ROTATION_NS_MAX: u64 = 1_000_000_000;
@@ -18,6 +18,17 @@ type Bounds<'a> = &'a [(&'static str, u64, u64, u64)];
 pub(super) fn check(file: &File) -> Result<(), SpecError> {
     check_mechanics(&file.mechanics)?;
     check_zones(file)?;
+    if let Some(OrderLine::Serpentine {
+        band_cylinders,
+        band_switch_us,
+    }) = &file.layout
+    {
+        let half_us = file.mechanics.rotation_ns / 1_000 / 2;
+        within(&[
+            ("layout.band_cylinders", *band_cylinders, 1, CYLINDERS_MAX),
+            ("layout.band_switch_us", *band_switch_us, 0, half_us),
+        ])?;
+    }
     for point in &file.seek {
         check_seek(point, file.seek_included_overhead_us)?;
     }

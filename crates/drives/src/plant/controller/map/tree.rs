@@ -5,6 +5,7 @@ use super::{Home, angle_of_ppb, sector_width};
 
 /// Nodes within each other.
 const DEPTH_MAX: u32 = 16;
+const SECTORS_MAX: u64 = 1 << 48;
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Tree {
@@ -34,7 +35,10 @@ pub(in super::super) fn check(tracks: &[TrackPattern], nodes: &[Vec<Entry>]) -> 
             if entry.first != end {
                 return wrong("its entries do not follow each other");
             }
-            end = entry.first + entry.run_sectors;
+            end = entry.first.saturating_add(entry.run_sectors);
+            if end > SECTORS_MAX {
+                return wrong("it has an absurd number of sectors");
+            }
             let below = match entry.child {
                 // A node names only nodes before it, so there is no circle.
                 Child::Node(child) if child < number as u64 => nodes[child as usize]
@@ -76,7 +80,7 @@ impl Tree {
     pub(super) fn new(tracks: &[TrackPattern], nodes: &[Vec<Entry>], slips: &[(u64, u64)]) -> Self {
         let mut total = 0;
         let slips = slips.iter().map(|(at, count)| {
-            total += count;
+            total = count.saturating_add(total).min(SECTORS_MAX);
             (*at, total)
         });
         Self {

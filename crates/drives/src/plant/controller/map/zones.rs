@@ -109,18 +109,20 @@ pub(in super::super) fn sectors(
     let cylinders = zone.last_cylinder - zone.first_cylinder + 1;
     let total = cylinders * heads * zone.sectors_per_track;
     let slips = zone.slips.len() as u64;
+    // A description that was not checked may have any number of spares.
+    let spares = |units: u64| zone.spares.saturating_mul(units);
     let lost = match sparing {
         Sparing::None => 0,
-        Sparing::Tracks => zone.spares * zone.sectors_per_track,
-        Sparing::TrackEnd => zone.spares * cylinders * heads,
-        Sparing::CylinderEnd | Sparing::CylinderFront => zone.spares * cylinders,
+        Sparing::Tracks => spares(zone.sectors_per_track),
+        Sparing::TrackEnd => spares(cylinders * heads),
+        Sparing::CylinderEnd | Sparing::CylinderFront => spares(cylinders),
         Sparing::CylinderEndSlipToEnd | Sparing::CylinderFrontSlipToEnd => {
-            zone.spares * cylinders + slips
+            spares(cylinders).saturating_add(slips)
         }
         Sparing::DiskEnd => slips,
-        Sparing::RangeEnd => zone.spares * (cylinders / range_cylinders),
+        Sparing::RangeEnd => spares(cylinders / range_cylinders),
         Sparing::ZoneEnd => zone.spares,
-        Sparing::ZoneEndSlipToEnd => zone.spares + slips,
+        Sparing::ZoneEndSlipToEnd => zone.spares.saturating_add(slips),
     };
     total
         .saturating_sub(zone.reserved_sectors)
