@@ -106,6 +106,24 @@ fn large_drive_is_measured() {
     same_geometry(&measured, "hdd-8tb-7200");
 }
 
+/// Bands that one head serves alone, in both directions: each track counts as a cylinder.
+#[test]
+fn serpentine_drive_is_measured() {
+    let seed = seed("serpentine_drive_is_measured", Some(1));
+    let measuring = Measuring::of("hdd-8tb-7200-serpentine");
+    let (measured, _) = measuring.measure(seed);
+    let mine = measuring.compare("measured", &measured.profile, seed + 1);
+    assert_eq!(mine.longer, 0);
+    // The same drive cylinder by cylinder, with the profile that is shipped for it.
+    let plain = Measuring::of("hdd-8tb-7200");
+    let best = DriveProfile::shipped("hdd-8tb-7200").expect("it is shipped");
+    let best = plain.compare("the best of the plain one", &best, seed + 1);
+    assert!(mine.predicted_over_actual <= 1.15 * best.predicted_over_actual);
+    for (mine, best) in mine.admitted.iter().zip(best.admitted) {
+        assert!(*mine >= 0.95 * best, "{mine} of {best}");
+    }
+}
+
 #[test]
 fn large_drive_is_measured_quickly() {
     let seed = seed("large_drive_is_measured_quickly", None);
