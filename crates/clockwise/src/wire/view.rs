@@ -244,6 +244,9 @@ view! {
         early: u64,
         /// Requests that took longer than predicted.
         overruns: u64,
+        /// Bytes that were read with the rest of the previous block's last track, and not again.
+        #[serde(default)]
+        kept_bytes: u64,
         /// Requests that failed.
         errors: u64,
         /// The completion times of the latest blocks, oldest first, on the monotonic clock.

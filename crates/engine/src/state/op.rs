@@ -90,6 +90,10 @@ pub(crate) struct ActiveRequest {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) data: Option<Segments>,
+    /// Memory for the rest of the track after the range, until it is known if that is read.
+    pub(crate) ahead: Option<Segments>,
+    /// Bytes that are read into it.
+    pub(crate) ahead_bytes: u64,
     pub(crate) urgency: Urgency,
     pub(crate) charge: Charge,
     /// Disk requests not yet answered, plus spans not yet begun.
@@ -267,6 +271,7 @@ impl Op {
         let wakes_later = state.wakes_later;
         let active = state.active.as_mut().expect("only ops in flight finish");
         active.data = None;
+        active.ahead = None;
         active.parts.clear();
         if active.completed == Time::ZERO {
             active.completed = clock::now();
@@ -309,6 +314,7 @@ impl Op {
         let completion = VolumeCompletion {
             tag: self.tag(generation),
             user_data: active.user_data,
+            ahead_bytes: active.ahead_bytes,
             result: active.failure.take().map_or(Ok(()), Err),
             submitted: active.submitted,
             completed: active.completed,

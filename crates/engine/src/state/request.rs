@@ -116,6 +116,8 @@ pub struct VolumeCompletion {
     pub tag: Tag,
     /// The caller's number.
     pub user_data: u64,
+    /// Bytes after the range that a stream's read has also read.
+    pub(crate) ahead_bytes: u64,
     /// Success, or the first failure. A read that failed leaves the memory's content unspecified. In both
     /// cases the request holds its buffers no more.
     pub result: Result<(), IoFailure>,

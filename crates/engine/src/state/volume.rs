@@ -72,6 +72,8 @@ pub(crate) struct VolumeCore {
     map: RwLock<Arc<VolumeMap>>,
     /// Time of the last change of its content; initially the time when this value was made.
     changed: AtomicU64,
+    /// Number of begins and ends of changes of its content.
+    content_changes: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
     held: Mutex<HeldOps>,
@@ -100,6 +102,7 @@ impl VolumeCore {
             name: name.to_owned(),
             map: RwLock::new(map),
             changed: AtomicU64::new(clock::now().0),
+            content_changes: AtomicU64::new(0),
             gate: AtomicU64::new(0),
             held: Mutex::default(),
             parked: Mutex::default(),
@@ -131,7 +134,19 @@ impl VolumeCore {
 
     /// Records that its content changed, at `at` at the latest.
     pub(crate) fn note_change(&self, at: Time) {
+        self.count_change();
         self.changed.fetch_max(at.0, Ordering::Relaxed);
+    }
+
+    /// Counts the begin or the end of a change of its content.
+    pub(crate) fn count_change(&self) {
+        self.content_changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The number of begins and ends of changes of its content so far. Data that was read after one call is still
+    /// current at a later call with the same result.
+    pub(crate) fn content_changes(&self) -> u64 {
+        self.content_changes.load(Ordering::SeqCst)
     }
 
     /// The last change of its content, or the opening of the pool if that was later.

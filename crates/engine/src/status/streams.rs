@@ -47,6 +47,8 @@ pub struct StreamStatus {
     pub early: u64,
     /// Requests that took longer than predicted.
     pub overruns: u64,
+    /// Bytes that were read with the rest of the previous block's last track, and not again.
+    pub kept_bytes: u64,
     /// Requests that failed.
     pub errors: u64,
     /// Completion times of the latest blocks, oldest first, in nanoseconds of the monotonic clock.
@@ -77,6 +79,7 @@ pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
         late_net_max_ns: stats.late_net_max.load(Relaxed),
         early: stats.early.load(Relaxed),
         overruns: stats.overruns.load(Relaxed),
+        kept_bytes: stats.kept_bytes.load(Relaxed),
         errors: stats.errors.load(Relaxed),
         recent_blocks_ns: stats.recent(),
         failed: stats.failed.lock().clone(),

@@ -3,6 +3,7 @@
 
 mod done;
 mod places;
+mod track;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,6 +14,7 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 use smallvec::{SmallVec, smallvec};
 
+use self::track::TrackBuffer;
 use super::pace::{PaceError, PaceReport};
 use crate::buffer::{Buffer, Segments};
 use crate::state::request::VolumeOp;
@@ -41,6 +43,7 @@ pub(super) struct Session<'a> {
     in_flight: Vec<BlockInFlight>,
     /// Completed buffers that the caller has not taken.
     finished: VecDeque<CompletedBuffer>,
+    track: TrackBuffer,
     /// Bytes submitted.
     submitted_bytes: u64,
     /// Bytes submitted before the first block that failed.
@@ -161,6 +164,7 @@ impl<'a> Session<'a> {
             next_index: 0,
             in_flight: Vec::new(),
             finished: VecDeque::new(),
+            track: TrackBuffer::new(stream),
             submitted_bytes: 0,
             broken_at: None,
             flushing: FlushState::default(),
@@ -276,13 +280,17 @@ impl<'a> Session<'a> {
             Direction::Read => VolumeOp::Read,
             Direction::Write => VolumeOp::Write { durable: false },
         };
-        let request = VolumeRequest::transfer(volume, op, Bytes(offset), memory)
+        let (kept, memory, ahead) = self.through_track_buffer(offset, memory);
+        let request = VolumeRequest::transfer(volume, op, Bytes(offset + kept), memory)
             .on(self.stream)
+            .ahead(ahead)
             .user_data(self.next_index);
-        match self.stream.client().submit(request) {
-            Ok(_) => {}
-            Err(_) if self.is_over() => return Ok(false),
-            Err(error) => return Err(error.into()),
+        if let Err(error) = self.stream.client().submit(request) {
+            self.track.not_submitted(self.next_index);
+            if self.is_over() {
+                return Ok(false);
+            }
+            return Err(error.into());
         }
         self.in_flight.push(BlockInFlight {
             index: self.next_index,

@@ -5,6 +5,8 @@
 //! barrier waits for it even while it waits for others. A part of a write that meets another first write of
 //! its chunk, or an extent about to be switched by a move, is parked and begins later ([`retry`]).
 
+mod track;
+
 use std::sync::Arc;
 
 use sched::request::{Op as Direction, Order};
@@ -254,7 +256,10 @@ impl Plan<'_> {
                 self.part(whole.part, whole.lane, Direction::Read, whole.memory);
             }
         }
-        if let Some(last) = open {
+        if let Some(mut last) = open {
+            if is_stream && last.extent == extent_of(offset + len as u64 - 1) - extent_of(offset) {
+                self.read_ahead(map, &mut last, offset + len as u64);
+            }
             self.part(last.part, last.lane, Direction::Read, last.memory);
         }
     }

@@ -29,6 +29,9 @@ pub struct VolumeRequest<'a> {
     /// The memory, pinned until the request is complete. It must belong to the submitting client and have the
     /// direction of the operation. `None` for operations without data.
     pub data: Option<Segments>,
+    /// Of a stream's read: memory for the rest of the track after its range, which is read too if that keeps to
+    /// the stream's promise. `ahead_bytes` of the completion tells how much was read.
+    pub(crate) ahead: Option<Segments>,
     /// [`Urgency::Sync`] if a thread waits for it. Durable writes and flushes are always `Sync`.
     pub urgency: Urgency,
     /// Earlier requests of this client to the same volume that must complete before this one starts, at most
@@ -64,6 +67,7 @@ impl<'a> VolumeRequest<'a> {
             offset,
             len,
             data: None,
+            ahead: None,
             urgency: Urgency::Sync,
             after: &[],
             barrier: false,
@@ -83,6 +87,13 @@ impl<'a> VolumeRequest<'a> {
     #[must_use]
     pub fn on(mut self, stream: &'a Stream) -> Self {
         self.stream = Some(stream);
+        self
+    }
+
+    /// Gives it memory for the rest of the track after its range.
+    #[must_use]
+    pub(crate) fn ahead(mut self, memory: Option<Segments>) -> Self {
+        self.ahead = memory;
         self
     }
 

@@ -136,6 +136,9 @@ fn submit(
             .expect("it was just put there")
             .predecessors = predecessors;
     }
+    if request.op.is_change() {
+        volume.count_change();
+    }
     let mut may_start = volume.enter(&op, request.barrier, &client.worker);
     if client.io.is_closed() && entry != Entry::Closing {
         // The pool was closed after the check, and its closing thread may have looked at the gate before.
@@ -187,6 +190,8 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
         offset: request.offset.0,
         len: request.len.0,
         data: request.data.take(),
+        ahead: request.ahead.take(),
+        ahead_bytes: 0,
         urgency: if durable {
             Urgency::Sync
         } else {

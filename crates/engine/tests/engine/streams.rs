@@ -8,6 +8,7 @@ mod longer;
 mod ranges;
 mod reserved;
 mod sessions;
+mod tracks;
 
 use engine::pool::Pool;
 use engine::stream::{Refusal, StreamSpec};

@@ -4,7 +4,7 @@ use super::DiskScheduler;
 use super::config::{OverPrediction, SubmitError, TaskKind};
 use super::pass::Passing;
 use crate::core::JobKey;
-use crate::request::{Class, Request, RequestId, Urgency};
+use crate::request::{Class, Op, Request, RequestId, Urgency};
 use crate::server::PLAIN;
 use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
@@ -89,8 +89,8 @@ impl DiskScheduler {
         let Request {
             op, start, count, ..
         } = request;
-        // A request that ends with a track may be longer than those of admission, and yet take no longer.
-        let worst = if worst > service {
+        // A read that ends with a track may be longer than those of admission, and yet take no longer.
+        let worst = if worst > service && op == Op::Read {
             worst.min(self.predictor.worst_known(op, start, count))
         } else {
             worst

@@ -147,6 +147,15 @@ impl StreamCore {
         found.map(|task| task.id)
     }
 
+    /// The service time that is promised to a block's `lane`th request to a disk.
+    pub(crate) fn service(&self, disk: usize, lane: usize) -> Option<Nanos> {
+        let tasks = self.tasks.read();
+        let found = tasks
+            .iter()
+            .find(|task| task.disk == disk && task.lane == lane);
+        found.map(|task| task.params.service())
+    }
+
     pub(crate) fn tasks(&self) -> Vec<StreamTask> {
         self.tasks.read().clone()
     }

@@ -27,6 +27,8 @@ pub(crate) struct StreamStats {
     pub(crate) early: AtomicU64,
     pub(crate) overruns: AtomicU64,
     pub(crate) errors: AtomicU64,
+    /// Bytes that were kept from the rests of tracks.
+    pub(crate) kept_bytes: AtomicU64,
     /// Durable bytes of a recording, from its beginning.
     pub(crate) durable_bytes: AtomicU64,
     recent: Recent,
@@ -43,6 +45,11 @@ impl Default for Recent {
 }
 
 impl StreamStats {
+    /// Bytes of a block were kept from the block before it.
+    pub(crate) fn note_kept(&self, bytes: u64) {
+        self.kept_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// A disk has answered one request of a block.
     pub(crate) fn answered(&self, completion: &Completion) {
         let timing = &completion.timing;

@@ -142,6 +142,8 @@ impl Session<'_> {
             return;
         };
         let flight = self.in_flight.swap_remove(place);
+        let ahead = completion.result.is_ok().then_some(completion.ahead_bytes);
+        self.track.block_read(flight.index, ahead);
         if let Err(failure) = completion.result {
             let index = flight.index;
             self.failed.get_or_insert(PaceError::Io { index, failure });

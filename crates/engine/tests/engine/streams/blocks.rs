@@ -333,6 +333,8 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     let wait = |writer: &mut BlockWriter<'_>, change: &Change| loop {
         writer.advance(&mut |_| {}).unwrap();
         if let Some(changed) = change.take() {
+            // The change may have ended after the writer looked at its buffers.
+            writer.advance(&mut |_| {}).unwrap();
             return changed;
         }
         let armed = writer.arm();
