@@ -220,15 +220,18 @@ impl Plan<'_> {
             let Some(memory) = self.memory(piece.buffer, whole) else {
                 return;
             };
-            let Source::Disk {
-                disk,
-                start,
-                count,
-                in_use,
-            } = piece.source
-            else {
-                memory.fill_zero();
-                continue;
+            let (disk, start, count, in_use) = match piece.source {
+                Source::Disk {
+                    disk,
+                    start,
+                    count,
+                    in_use,
+                } => (disk, start, count, in_use),
+                Source::Zeros => {
+                    memory.fill_zero();
+                    continue;
+                }
+                Source::Lost => return self.failed(IoFailure::Lost),
             };
             if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
                 let shared = &self.op.client.io.memory;
