@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drives::emulator::{DriveOptions, EmulatedDrive};
+use drives::emulator::{DriveControl, DriveOptions, EmulatedDrive};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::pool::PoolDisk;
@@ -41,6 +41,8 @@ pub struct OpenDisks {
     pub disks: Vec<PoolDisk>,
     /// The files that were created for them.
     pub made: CreatedFiles,
+    /// Controls of the emulated drives, by the disk's name.
+    pub emulated: Vec<(String, DriveControl)>,
 }
 
 /// Files that were created for disks. Dropping this removes them, unless [`keep`](Self::keep) is called:
@@ -88,10 +90,13 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
         memory,
         disks: Vec::with_capacity(config.disks.len()),
         made: created,
+        emulated: Vec::new(),
     };
     for (disk, is_missing) in config.disks.iter().zip(is_missing) {
         let created = is_missing.then_some(&mut opened.made);
-        let pool_disk = open_one(disk, created, &opened.memory)?;
+        let (pool_disk, control) = open_one(disk, created, &opened.memory)?;
+        let control = control.map(|control| (pool_disk.name.clone(), control));
+        opened.emulated.extend(control);
         opened.disks.push(pool_disk);
     }
     Ok(opened)
@@ -290,7 +295,8 @@ fn open_one(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
     memory: &Memory,
-) -> Result<PoolDisk, Failure> {
+) -> Result<(PoolDisk, Option<DriveControl>), Failure> {
+    let mut control = None;
     let opened: Box<dyn Disk> = match disk.kind {
         DiskKind::Block | DiskKind::File => {
             let places = disk
@@ -300,15 +306,20 @@ fn open_one(
             let open = || UringDisk::open_as(&disk.path, memory, places as usize, disk.durability);
             Box::new(retry_while_busy(open).map_err(|error| unusable(disk, &error))?)
         }
-        DiskKind::Emulated => emulated(disk, created)?,
+        DiskKind::Emulated => {
+            let drive = emulated(disk, created)?;
+            control = Some(drive.control());
+            Box::new(drive)
+        }
     };
     let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
-    Ok(PoolDisk {
+    let pool_disk = PoolDisk {
         name: disk.path.display().to_string(),
         disk: opened,
         profile,
         profile_is_measured,
-    })
+    };
+    Ok((pool_disk, control))
 }
 
 /// The maximum time that a disk stays busy after its last user has ended.
@@ -335,7 +346,7 @@ fn retry_while_busy<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 fn emulated(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
-) -> Result<Box<dyn Disk>, Failure> {
+) -> Result<EmulatedDrive, Failure> {
     let plant = disk.plant.clone().ok_or_else(|| {
         bad_disk(disk, "it has no `plant`").help("set `plant` to the drive model to emulate")
     })?;
@@ -359,7 +370,7 @@ fn emulated(
         )
         .help("write durability = \"write-through\", or remove it"));
     }
-    Ok(Box::new(drive))
+    Ok(drive)
 }
 
 /// Help for a disk for which no profile can be chosen.

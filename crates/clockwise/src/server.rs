@@ -6,6 +6,7 @@ mod data;
 mod ending;
 mod health;
 mod ownership;
+mod smart;
 mod waits;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
+use crate::http::faults::EmulatedFaults;
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
 use crate::wire::view::WarningView;
@@ -76,13 +78,16 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
         let opening = config.clone();
-        let disks = blocking(move || disks::open(&opening, MissingFiles::Refuse)).await?;
+        let mut disks = blocking(move || disks::open(&opening, MissingFiles::Refuse)).await?;
         // This server owns the disks, and so the socket. Until the pool is open, calls are answered with that state.
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (ending, ended) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
         let answering = serve_api(api, Arc::clone(&router), ended.clone());
         let options = config.open.clone();
+        let drives = std::mem::take(&mut disks.emulated).into_iter();
+        let drives = drives.map(|(name, control)| (name, EmulatedFaults::new(control)));
+        let drives = drives.collect();
         let pool = blocking(move || open_pool(disks, options)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
             pool.warn(ignored.to_string());
@@ -108,7 +113,9 @@ impl Server {
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
         let data_path = absolute(&config.data);
-        let app = Arc::new(App::new(pool, archives, sources, data_path, exports));
+        let app = Arc::new(App::new(
+            pool, archives, sources, data_path, exports, drives,
+        ));
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
@@ -121,6 +128,11 @@ impl Server {
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
+            tokio::spawn(smart::watch(
+                Arc::clone(&app),
+                smart::devices(config),
+                ended.clone(),
+            )),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
