@@ -40,7 +40,7 @@ pub struct Move {
     pub(crate) geometry: Geometry,
     pub(crate) passes: u32,
     /// Chunks that cannot be copied.
-    pub(crate) lost: ChunkSet,
+    pub(crate) lost: Box<ChunkSet>,
 }
 
 impl Move {
@@ -74,7 +74,7 @@ impl Move {
         let set = self.extent.take_pass(self.passes == 0);
         self.passes += 1;
         // What was written since may be readable.
-        self.lost = self.lost.without(&set);
+        *self.lost = self.lost.without(&set);
         self.copies(&set)
     }
 
@@ -98,7 +98,7 @@ impl Move {
         let chunk = self.geometry.chunk_sectors();
         let offset = copy.from.0 - self.geometry.sector_of(self.source).0;
         let (from, to) = (offset / chunk.0, (offset + copy.count.0) / chunk.0);
-        self.lost = self.lost.or(&ChunkSet::of(from as u32..to as u32));
+        *self.lost = self.lost.or(&ChunkSet::of(from as u32..to as u32));
     }
 
     /// The number of chunks left behind.

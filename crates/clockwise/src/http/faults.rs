@@ -72,7 +72,7 @@ fn drive(app: &super::App, number: usize) -> Result<&EmulatedFaults, Problem> {
     responses((status = 200, body = DriveFaults), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn show(state: State<SharedApp>, PathPart(number): PathPart<usize>) -> Answer<DriveFaults> {
     answer(state.0, move |app| {
-        let drive = drive(&app, number)?;
+        let drive = drive(app, number)?;
         let present = drive.present.lock().unwrap_or_else(PoisonError::into_inner);
         let faults = present.iter().map(|(_, fault)| fault.clone()).collect();
         Ok(DriveFaults { faults })
@@ -90,7 +90,7 @@ async fn replace(
     Body(asked): Body<DriveFaults>,
 ) -> Answer<DriveFaults> {
     answer(state.0, move |app| {
-        let drive = drive(&app, number)?;
+        let drive = drive(app, number)?;
         let wanted = asked
             .faults
             .iter()

@@ -139,7 +139,12 @@ fn place(disk: usize, extent: u32) -> Place {
 impl ActiveRequest {
     /// The write that failed, if it may be tried again at another place. Writes ordered after it have failed with it at
     /// the disk, so one that others name is not.
-    fn to_rewrite(&mut self, hold: &Hold, op: &Arc<Op>, failure: IoFailure) -> Option<FailedWrite> {
+    fn take_for_rewrite(
+        &mut self,
+        hold: &Hold,
+        op: &Arc<Op>,
+        failure: IoFailure,
+    ) -> Option<FailedWrite> {
         let Hold::Write(in_use) = hold else {
             return None;
         };
@@ -285,7 +290,7 @@ impl Op {
                 let is_place = self.note_error(at, start, error);
                 failed = is_place
                     .then_some(&hold)
-                    .and_then(|hold| active.to_rewrite(hold, &self.arc(), failure.clone()));
+                    .and_then(|hold| active.take_for_rewrite(hold, &self.arc(), failure.clone()));
                 drop(hold);
                 if failed.is_none() {
                     active.failure.get_or_insert(failure);

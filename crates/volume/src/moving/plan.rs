@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Move;
-use crate::chunks::ChunkSet;
 use crate::draft::Effect;
 use crate::error::VolumeError;
 use crate::grade::Quality;
@@ -80,7 +79,7 @@ impl PoolState {
             target,
             geometry: self.geometry,
             passes: 0,
-            lost: ChunkSet::EMPTY,
+            lost: Box::default(),
         })
     }
 
