@@ -34,7 +34,7 @@ use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
-use crate::http::faults::EmulatedFaults;
+use crate::http::faults::{EmulatedDrives, EmulatedFaults};
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
 use crate::wire::view::WarningView;
@@ -85,9 +85,7 @@ impl Server {
         let router = Arc::new(OnceLock::new());
         let answering = serve_api(api, Arc::clone(&router), ended.clone());
         let options = config.open.clone();
-        let drives = std::mem::take(&mut disks.emulated).into_iter();
-        let drives = drives.map(|(name, control)| (name, EmulatedFaults::new(control)));
-        let drives = drives.collect();
+        let drives = take_drives(&mut disks);
         let pool = blocking(move || open_pool(disks, options)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
             pool.warn(ignored.to_string());
@@ -128,11 +126,7 @@ impl Server {
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
-            tokio::spawn(smart::watch(
-                Arc::clone(&app),
-                smart::devices(config),
-                ended.clone(),
-            )),
+            smart::start(&app, config, ended.clone()),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
@@ -260,6 +254,13 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))?
+}
+
+/// The emulated drives among the disks.
+fn take_drives(disks: &mut OpenDisks) -> EmulatedDrives {
+    let emulated = std::mem::take(&mut disks.emulated).into_iter();
+    let drives = emulated.map(|(name, control)| (name, EmulatedFaults::new(control)));
+    drives.collect()
 }
 
 fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {

@@ -1,6 +1,6 @@
 //! Grades of extents: places that the pool uses for best effort only, or not at all.
 
-/// What is wrong with an extent. A later one is worse.
+/// The defect of an extent. A later variant is worse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Grade {
     /// Requests to it take longer than the drive's profile says: retries, or replaced sectors elsewhere on the

@@ -73,7 +73,7 @@ impl Move {
     pub fn pass(&mut self) -> Vec<Copy> {
         let set = self.extent.take_pass(self.passes == 0);
         self.passes += 1;
-        // What was written since may be readable.
+        // Chunks that were written since may be readable.
         *self.lost = self.lost.without(&set);
         self.copies(&set)
     }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::config::{Config, DiskKind};
+use crate::config::{Config, DiskConfig, DiskKind};
 use crate::http::App;
 use crate::wire::view::SmartView;
 
@@ -102,8 +103,20 @@ fn growth(name: &str, before: SmartView, now: SmartView) -> Option<String> {
     (!grown.is_empty()).then(|| format!("disk {name:?}: SMART counts {}", grown.join(", ")))
 }
 
+/// Starts to ask the block devices of a configuration.
+pub(super) fn start(
+    app: &Arc<App>,
+    config: &Config,
+    ending: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let is_device = |disk: &&DiskConfig| disk.kind == DiskKind::Block;
+    let devices = config.disks.iter().filter(is_device);
+    let devices = devices.map(|disk| disk.path.clone()).collect();
+    tokio::spawn(watch(Arc::clone(app), devices, ending))
+}
+
 /// Asks all block devices of the pool, again and again.
-pub(super) async fn watch(app: Arc<App>, devices: Vec<PathBuf>, mut ending: watch::Receiver<bool>) {
+async fn watch(app: Arc<App>, devices: Vec<PathBuf>, mut ending: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     while !*ending.borrow() {
         tokio::select! {
@@ -124,15 +137,6 @@ pub(super) async fn watch(app: Arc<App>, devices: Vec<PathBuf>, mut ending: watc
             }
         }
     }
-}
-
-/// The block devices of a configuration.
-pub(super) fn devices(config: &Config) -> Vec<PathBuf> {
-    let devices = config
-        .disks
-        .iter()
-        .filter(|disk| disk.kind == DiskKind::Block);
-    devices.map(|disk| disk.path.clone()).collect()
 }
 
 #[cfg(test)]

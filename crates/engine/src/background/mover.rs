@@ -85,7 +85,7 @@ fn suits(pool: &PoolCore, placement: &Placement, place: Place) -> bool {
     on_disk && within
 }
 
-/// What becomes of an extent with chunks that cannot be read.
+/// The fate of an extent with chunks that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unreadable {
     /// It stays where it is.

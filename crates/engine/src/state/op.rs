@@ -34,7 +34,7 @@ use crate::disk::Durability;
 /// They take about a microsecond, longer than a running thread ever holds the lock.
 const LOCK_TRIES: u32 = 100;
 
-/// How often a request's writes may be tried again at another place. Each time costs a copy of an extent.
+/// The number of times that a request's writes may be tried again at another place. Each time costs a copy of an extent.
 const REWRITES_MAX: u32 = 4;
 
 /// One disk request of an op.

@@ -48,7 +48,7 @@ pub(crate) struct Parked {
     pub(crate) attempt: Attempt,
 }
 
-/// Which attempt of a write it is.
+/// The attempt of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attempt {
     First,

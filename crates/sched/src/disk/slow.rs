@@ -1,7 +1,7 @@
 //! Stretches of the disk where requests take longer than the profile says: retries, replaced sectors.
 //!
 //! Only the predictions of best effort know them. A stream was admitted by the profile, and its requests keep
-//! that prediction; whoever manages the disk moves its data away.
+//! that prediction; the pool moves their data away.
 
 use core::ops::Range;
 
@@ -25,7 +25,7 @@ impl SlowStretches {
         }
     }
 
-    /// What a request takes beyond its prediction: of each stretch that it touches.
+    /// The time that a request takes beyond its prediction: the sum over all stretches that it touches.
     fn extra(&self, start: Sector, count: SectorCount) -> Nanos {
         let from = self.0.partition_point(|(range, _)| range.end <= start);
         let touched = self.0[from..].iter();

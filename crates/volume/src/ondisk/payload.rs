@@ -10,7 +10,7 @@ use super::written::{PART, put_chunks, take_chunks, words};
 use super::{PayloadError, RawPlace, take};
 use crate::grade::Grade;
 use crate::limits::{COUNTER_MAX, NAME_BYTES_MAX, VOLUME_EXTENTS_MAX};
-use crate::place::{Geometry, VolumeId};
+use crate::place::{Geometry, Place, VolumeId};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -176,17 +176,9 @@ impl Change {
             Self::Link { to } => out.extend_from_slice(RawPlace::new(*to, 0).as_bytes()),
             Self::Grades { places } => {
                 out.extend_from_slice(list(VolumeId(0), 0, places.len()).as_bytes());
-                for (place, grade) in places {
-                    let (state, extra_us) = match grade {
-                        Grade::Slow { extra_us } => (SLOW, *extra_us),
-                        Grade::Bad => (BAD, 0),
-                    };
-                    let raw = RawGrade {
-                        place: RawPlace::new(*place, state),
-                        extra_us: U32::new(extra_us),
-                    };
-                    out.extend_from_slice(raw.as_bytes());
-                }
+                places
+                    .iter()
+                    .for_each(|(place, grade)| put_grade(*place, *grade, out));
             }
             Self::Lost {
                 volume,
@@ -333,6 +325,18 @@ impl Change {
             runs,
         })
     }
+}
+
+fn put_grade(place: Place, grade: Grade, out: &mut Vec<u8>) {
+    let (state, extra_us) = match grade {
+        Grade::Slow { extra_us } => (SLOW, extra_us),
+        Grade::Bad => (BAD, 0),
+    };
+    let raw = RawGrade {
+        place: RawPlace::new(place, state),
+        extra_us: U32::new(extra_us),
+    };
+    out.extend_from_slice(raw.as_bytes());
 }
 
 fn put_sized(volume: VolumeId, size: Bytes, extents: u32, out: &mut Vec<u8>) {

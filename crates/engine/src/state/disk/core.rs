@@ -47,7 +47,7 @@ pub(crate) struct DiskCore {
     /// Groups of metadata writes that are being written or made durable.
     pub(crate) metadata: AtomicU64,
     last_error: Mutex<Option<String>>,
-    /// What completions tell about its places.
+    /// Errors and overruns by place.
     pub(crate) suspects: Suspects,
     /// The grades of its extents, as recorded.
     pub(crate) grades: Mutex<BTreeMap<u32, Grade>>,

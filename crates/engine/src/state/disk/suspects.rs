@@ -1,4 +1,4 @@
-//! What a disk's completions tell about its places: errors and repeated overruns, by extent.
+//! Errors and repeated overruns of a disk's extents, from its completions.
 //!
 //! Completions are noted on the disk's real-time thread, so everything here is atomic and nothing allocates. A place
 //! is told from its disk by what else happens: if the disk fails or is slow everywhere, no place is to blame.

@@ -68,7 +68,7 @@ impl VolumeModel {
     }
 }
 
-/// What a reader finds in place of lost data.
+/// The stamp that a reader finds in place of lost data.
 pub const LOST: u64 = u64::MAX - 1;
 
 pub type Model = BTreeMap<VolumeId, VolumeModel>;
