@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use drives::emulator::{DriveOptions, EmulatedDrive};
+use drives::emulator::{DriveControl, DriveOptions, EmulatedDrive};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::pool::PoolDisk;
@@ -44,6 +44,8 @@ pub struct OpenDisks {
     pub drives: Vec<Drive>,
     /// The files that were created for them.
     pub made: CreatedFiles,
+    /// Controls of the emulated drives, by the disk's name.
+    pub emulated: Vec<(String, DriveControl)>,
 }
 
 /// Files that were created for disks. Dropping this removes them, unless [`keep`](Self::keep) is called:
@@ -92,10 +94,13 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
         disks: Vec::with_capacity(config.disks.len()),
         drives: Vec::with_capacity(config.disks.len()),
         made: created,
+        emulated: Vec::new(),
     };
     for (disk, is_missing) in config.disks.iter().zip(is_missing) {
         let created = is_missing.then_some(&mut opened.made);
-        let (pool_disk, drive) = open_one(disk, created, &opened.memory)?;
+        let (pool_disk, drive, control) = open_one(disk, created, &opened.memory)?;
+        let control = control.map(|control| (pool_disk.name.clone(), control));
+        opened.emulated.extend(control);
         opened.disks.push(pool_disk);
         opened.drives.push(drive);
     }
@@ -295,7 +300,8 @@ fn open_one(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
     memory: &Memory,
-) -> Result<(PoolDisk, Drive), Failure> {
+) -> Result<(PoolDisk, Drive, Option<DriveControl>), Failure> {
+    let mut control = None;
     let opened: Box<dyn Disk> = match disk.kind {
         DiskKind::Block | DiskKind::File => {
             let places = disk
@@ -305,7 +311,11 @@ fn open_one(
             let open = || UringDisk::open_as(&disk.path, memory, places as usize, disk.durability);
             Box::new(retry_while_busy(open).map_err(|error| unusable(disk, &error))?)
         }
-        DiskKind::Emulated => emulated(disk, created)?,
+        DiskKind::Emulated => {
+            let drive = emulated(disk, created)?;
+            control = Some(drive.control());
+            Box::new(drive)
+        }
     };
     let chosen = profile::choose(disk, opened.capacity())?;
     let pool_disk = PoolDisk {
@@ -314,7 +324,7 @@ fn open_one(
         profile: chosen.profile,
         profile_is_measured: chosen.is_measured,
     };
-    Ok((pool_disk, chosen.drive))
+    Ok((pool_disk, chosen.drive, control))
 }
 
 /// The maximum time that a disk stays busy after its last user has ended.
@@ -341,7 +351,7 @@ fn retry_while_busy<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 fn emulated(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
-) -> Result<Box<dyn Disk>, Failure> {
+) -> Result<EmulatedDrive, Failure> {
     let plant = disk.plant.clone().ok_or_else(|| {
         bad_disk(disk, "it has no `plant`").help("set `plant` to the drive model to emulate")
     })?;
@@ -365,5 +375,5 @@ fn emulated(
         )
         .help("write durability = \"write-through\", or remove it"));
     }
-    Ok(Box::new(drive))
+    Ok(drive)
 }

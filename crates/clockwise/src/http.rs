@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | shows the pool, its disks, and everything at once |
 //! | `GET /v1/disks/{number}/profile` | shows a drive profile widened by the overruns over all restarts |
+//! | `GET`, `PATCH /v1/disks/{number}/faults` | shows, replaces the faults of an emulated drive |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
@@ -29,6 +30,7 @@
 mod body;
 mod disks;
 mod errors;
+pub mod faults;
 pub mod files;
 mod losses;
 pub mod recordings;
@@ -63,7 +65,7 @@ use crate::exports::Exports;
 use crate::session::Sessions;
 use crate::watch::Watch;
 use crate::wire::Problem;
-use crate::wire::view::{PoolView, StatusView, WarningView};
+use crate::wire::view::{PoolView, SmartView, StatusView, WarningView};
 use crate::{log, panics};
 
 /// The state that the handlers share.
@@ -86,6 +88,27 @@ pub struct App {
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
     /// State of the recordings that are served over HTTP.
     pub media: files::Media,
+    /// The emulated drives among the disks.
+    pub drives: faults::EmulatedDrives,
+    /// The drives' own counters.
+    pub smart: SmartCounters,
+}
+
+/// Counters of the drives themselves, by the disk's name.
+#[derive(Default)]
+pub struct SmartCounters(Mutex<BTreeMap<String, SmartView>>);
+
+impl SmartCounters {
+    fn get(&self, disk: &str) -> Option<SmartView> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(disk).copied()
+    }
+
+    /// Takes over what a drive has told. Returns what was known before.
+    pub fn set(&self, disk: &str, counters: SmartView) -> Option<SmartView> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(disk.to_owned(), counters)
+    }
 }
 
 impl App {
@@ -98,6 +121,7 @@ impl App {
         sources: Sources,
         data_socket: String,
         exports: Arc<Exports>,
+        drives: faults::EmulatedDrives,
     ) -> Self {
         Self {
             pool,
@@ -109,6 +133,8 @@ impl App {
             exports,
             moves: Mutex::default(),
             media: files::Media::default(),
+            drives,
+            smart: SmartCounters::default(),
         }
     }
 
@@ -117,6 +143,9 @@ impl App {
     pub fn status(&self) -> StatusView {
         let mut status = StatusView::from(self.pool.status());
         self.watch.complete(&mut status);
+        for disk in &mut status.disks {
+            disk.smart = self.smart.get(&disk.name);
+        }
         status.planned = self.sessions.planned(engine::clock::now());
         let volumes = std::mem::take(&mut status.volumes).into_iter();
         status.volumes = volumes.map(|of| volumes::with_move(self, of)).collect();
@@ -339,6 +368,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .routes(routes!(status))
         .routes(routes!(window))
         .merge(disks::routes())
+        .merge(faults::routes())
         .merge(volumes::routes())
         .merge(recordings::routes())
         .merge(sources::routes())

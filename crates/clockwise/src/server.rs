@@ -7,6 +7,7 @@ mod ending;
 mod health;
 mod overruns;
 mod ownership;
+mod smart;
 mod waits;
 
 use std::path::Path;
@@ -35,6 +36,7 @@ use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
+use crate::http::faults::{EmulatedDrives, EmulatedFaults};
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
 use crate::watch::{Watch, WatchedDrive};
@@ -85,12 +87,13 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
         let opening = config.clone();
-        let disks = blocking(move || disks::open(&opening, MissingFiles::Refuse)).await?;
+        let mut disks = blocking(move || disks::open(&opening, MissingFiles::Refuse)).await?;
         // This server owns the disks, and so the socket. Until the pool is open, calls are answered with that state.
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (ending, ended) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
         let answering = serve_api(api, Arc::clone(&router), ended.clone());
+        let drives = take_drives(&mut disks);
         let (options, state) = (config.open.clone(), config.state.clone());
         let (pool, watch) = blocking(move || open_watched(disks, options, &state)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
@@ -117,7 +120,9 @@ impl Server {
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
         let data_path = absolute(&config.data);
-        let app = Arc::new(App::new(pool, watch, archives, sources, data_path, exports));
+        let app = Arc::new(App::new(
+            pool, watch, archives, sources, data_path, exports, drives,
+        ));
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
@@ -131,6 +136,7 @@ impl Server {
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
             tokio::spawn(watch_service_times(Arc::clone(&app), ended.clone())),
+            smart::start(&app, config, ended.clone()),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
@@ -289,6 +295,13 @@ fn open_watched(
         tracing::warn!("{problem}");
     }
     Ok((pool, watch))
+}
+
+/// The emulated drives among the disks.
+fn take_drives(disks: &mut OpenDisks) -> EmulatedDrives {
+    let emulated = std::mem::take(&mut disks.emulated).into_iter();
+    let drives = emulated.map(|(name, control)| (name, EmulatedFaults::new(control)));
+    drives.collect()
 }
 
 fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {

@@ -1,6 +1,7 @@
 //! Requests, answers and problems of the control API, as the server writes them and clients read them.
 
 pub mod ask;
+pub mod faults;
 mod problem;
 pub mod profile;
 pub mod recordings;

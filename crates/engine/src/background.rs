@@ -5,3 +5,4 @@ pub(crate) mod metadata;
 pub(crate) mod mover;
 pub(crate) mod ownership;
 pub(crate) mod raw;
+pub(crate) mod repair;

@@ -111,6 +111,17 @@ impl DiskError {
         }
     }
 
+    /// True if the medium may be to blame, at the place of the transfer alone. A file system without room, a
+    /// transfer in error, and a disk that is gone are something else.
+    #[must_use]
+    pub fn is_of_medium(&self) -> bool {
+        let Self::Io { errno, .. } = self else {
+            return false;
+        };
+        // The kernel's words for errors of a medium, of protection data, and of a target.
+        [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO].contains(errno)
+    }
+
     /// True if no later transfer can succeed either.
     #[must_use]
     pub fn is_gone(&self) -> bool {

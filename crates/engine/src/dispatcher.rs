@@ -38,6 +38,7 @@ mod slots;
 mod state;
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -46,7 +47,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use sched::disk::{DiskScheduler, JoinError, TaskKind};
 use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Nanos, SECTOR_BYTES, Time};
+use sched::units::{Nanos, SECTOR_BYTES, Sector, Time};
 
 use crate::disk::Disk;
 use crate::event::Doorbell;
@@ -151,6 +152,10 @@ enum Control {
     SetDeltaL {
         corrected: Nanos,
         published: Nanos,
+    },
+    SetSlow {
+        range: Range<Sector>,
+        extra: Nanos,
     },
     Cancel(RequestId),
     Report(oneshot::Sender<DispatcherReport>),

@@ -2,6 +2,7 @@
 
 mod disks;
 pub(crate) mod health;
+mod places;
 mod shares;
 pub(crate) mod streams;
 pub(crate) mod volumes;

@@ -15,7 +15,7 @@
 mod after;
 mod calls;
 pub(crate) mod client;
-mod issue;
+pub(crate) mod issue;
 pub(crate) mod jobs;
 pub(crate) mod request;
 pub(crate) mod rounds;

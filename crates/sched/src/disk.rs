@@ -35,6 +35,7 @@ mod decide;
 mod held_up;
 mod pass;
 mod report;
+mod slow;
 mod submit;
 mod table;
 mod tasks;
@@ -57,6 +58,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pass::Passing;
+use slow::SlowStretches;
 use table::{Table, TaskState};
 
 /// A piece of a request that the disk is busy with.
@@ -116,6 +118,7 @@ pub struct DiskScheduler {
     head: Option<Sector>,
     /// Sectors of all streams, if admission relied on them.
     streams_within: Option<Range<Sector>>,
+    slow: SlowStretches,
     sequence: u64,
     /// Slots still to be promoted; kept to not allocate.
     to_promote: Vec<u32>,
@@ -180,6 +183,7 @@ impl DiskScheduler {
             linger: None,
             head: None,
             streams_within,
+            slow: SlowStretches::default(),
             sequence: 0,
             to_promote: Vec::with_capacity(slots),
             counters: Counters::default(),

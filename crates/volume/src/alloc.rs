@@ -2,12 +2,13 @@
 //!
 //! In memory only: rebuilt at opening from the nodes, the log and the list of bad extents.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use sched::units::SECTOR_BYTES;
 
 use crate::error::VolumeError;
+use crate::grade::{Grade, Quality};
 use crate::limits::HEADER_BYTES;
 use crate::place::{DiskNumber, Geometry, Place};
 use crate::placement::{DiskRange, Placement};
@@ -16,12 +17,14 @@ use crate::placement::{DiskRange, Placement};
 #[derive(Clone, Debug)]
 pub(crate) struct FreeMap {
     disks: Vec<DiskMap>,
-    pub(crate) bad: BTreeSet<Place>,
+    grades: BTreeMap<Place, Grade>,
 }
 
 #[derive(Clone, Debug)]
 struct DiskMap {
     used: Vec<u64>,
+    /// Extents that count as used where only good ones are wanted.
+    slow: Vec<u64>,
     extents: u32,
     free: u32,
 }
@@ -31,11 +34,19 @@ impl DiskMap {
         self.used[(extent / 64) as usize] & (1 << (extent % 64)) != 0
     }
 
+    /// A word of the extents that are not to be taken.
+    fn taken(&self, word: usize, quality: Quality) -> u64 {
+        match quality {
+            Quality::GoodFirst => self.used[word],
+            Quality::GoodOnly => self.used[word] | self.slow[word],
+        }
+    }
+
     /// The first free extent in `range`.
-    fn next_free(&self, range: Range<u32>) -> Option<u32> {
+    fn next_free(&self, range: Range<u32>, quality: Quality) -> Option<u32> {
         let mut at = range.start;
         while at < range.end {
-            let word = self.used[(at / 64) as usize] >> (at % 64);
+            let word = self.taken((at / 64) as usize, quality) >> (at % 64);
             let ones = word.trailing_ones().min(64 - at % 64);
             if ones < 64 - at % 64 {
                 return Some(at + ones).filter(|found| *found < range.end);
@@ -46,12 +57,12 @@ impl DiskMap {
     }
 
     /// The first `run` consecutive free extents in `range`.
-    fn first_fit(&self, range: Range<u32>, run: u32) -> Option<u32> {
-        let mut start = self.next_free(range.clone())?;
+    fn first_fit(&self, range: Range<u32>, run: u32, quality: Quality) -> Option<u32> {
+        let mut start = self.next_free(range.clone(), quality)?;
         let mut at = start;
         while at < range.end {
-            if self.is_used(at) {
-                start = self.next_free(at..range.end)?;
+            if self.taken((at / 64) as usize, quality) & (1 << (at % 64)) != 0 {
+                start = self.next_free(at..range.end, quality)?;
                 at = start;
             } else {
                 at += 1;
@@ -65,24 +76,48 @@ impl DiskMap {
 }
 
 impl FreeMap {
-    /// All extents of disks of these many are free.
-    pub(crate) fn new(extents: impl Iterator<Item = u32>, bad: BTreeSet<Place>) -> Self {
+    /// All extents of disks of these many are free, but the bad ones.
+    pub(crate) fn new(extents: impl Iterator<Item = u32>, grades: BTreeMap<Place, Grade>) -> Self {
         let disk = |extents: u32| {
-            let used = vec![0; extents.div_ceil(64) as usize];
+            let words = vec![0; extents.div_ceil(64) as usize];
             DiskMap {
-                used,
+                slow: words.clone(),
+                used: words,
                 extents,
                 free: extents,
             }
         };
         let mut map = Self {
             disks: extents.map(disk).collect(),
-            bad,
+            grades: BTreeMap::new(),
         };
-        for place in map.bad.clone() {
-            map.take(place);
+        for (place, grade) in grades {
+            map.set_grade(place, grade);
         }
         map
+    }
+
+    /// Places with a grade.
+    pub(crate) fn grades(&self) -> &BTreeMap<Place, Grade> {
+        &self.grades
+    }
+
+    pub(crate) fn grade(&self, place: Place) -> Option<Grade> {
+        self.grades.get(&place).copied()
+    }
+
+    fn is_bad(&self, place: Place) -> bool {
+        self.grade(place) == Some(Grade::Bad)
+    }
+
+    /// Gives it a grade; a bad one is not free from now on.
+    pub(crate) fn set_grade(&mut self, place: Place, grade: Grade) {
+        let disk = &mut self.disks[usize::from(place.disk.0)];
+        disk.slow[(place.extent / 64) as usize] |= 1 << (place.extent % 64);
+        if grade == Grade::Bad {
+            self.take(place);
+        }
+        self.grades.insert(place, grade);
     }
 
     pub(crate) fn exists(&self, place: Place) -> bool {
@@ -106,7 +141,7 @@ impl FreeMap {
 
     /// Makes it free, unless it is bad.
     pub(crate) fn give(&mut self, place: Place) {
-        if self.bad.contains(&place) {
+        if self.is_bad(place) {
             return;
         }
         let disk = &mut self.disks[usize::from(place.disk.0)];
@@ -126,21 +161,26 @@ impl FreeMap {
     /// Extents in all, the bad ones not counted.
     pub(crate) fn good(&self) -> u64 {
         let all: u64 = self.disks.iter().map(|disk| u64::from(disk.extents)).sum();
-        all - self.bad.len() as u64
+        let is_bad = |grade: &&Grade| **grade == Grade::Bad;
+        all - self.grades.values().filter(is_bad).count() as u64
     }
 
     /// An extent for metadata: the last free one, where it is out of the way of fast zones and of runs, of
     /// the disk that has the log, so that no other disk holds it up; where that is full, of the disk with
-    /// the most free.
+    /// the most free. A slow one only where no other is left on the disk.
     pub(crate) fn take_for_metadata(&mut self, log: DiskNumber) -> Option<Place> {
         let most = |number: &usize| self.disks[*number].free;
         let number = Some(usize::from(log.0))
             .filter(|number| most(number) > 0)
             .or_else(|| (0..self.disks.len()).rev().max_by_key(most))?;
         let disk = &self.disks[number];
-        let extent = (0..disk.extents)
-            .rev()
-            .find(|extent| !disk.is_used(*extent))?;
+        let last = |quality| {
+            let is_free = |extent: &u32| {
+                disk.taken((*extent / 64) as usize, quality) & (1 << (*extent % 64)) == 0
+            };
+            (0..disk.extents).rev().find(is_free)
+        };
+        let extent = last(Quality::GoodOnly).or_else(|| last(Quality::GoodFirst))?;
         let place = Place {
             disk: DiskNumber(number as u16),
             extent,
@@ -150,14 +190,14 @@ impl FreeMap {
     }
 
     /// Takes `count` extents as `placement` says. The rotation begins with the disk after `after`,
-    /// or with the `turn`th. All of them, or none and why.
+    /// or with the `turn`th. All of them, or none and why. Slow ones are taken last, or not at all.
     pub(crate) fn allocate(
         &mut self,
         geometry: Geometry,
         placement: &Placement,
         count: u32,
-        after: Option<DiskNumber>,
-        turn: u64,
+        (after, turn): (Option<DiskNumber>, u64),
+        quality: Quality,
     ) -> Result<Vec<Place>, VolumeError> {
         let mut lanes = self.lanes(geometry, placement)?;
         let next = after.and_then(|disk| lanes.iter().position(|lane| lane.disk == disk));
@@ -167,11 +207,17 @@ impl FreeMap {
             let left = count - taken.len() as u32;
             let run = placement.run.min(left);
             let tries = if placement.strict { 1 } else { lanes.len() };
-            let found = (turn..turn + tries).find_map(|turn| {
-                let number = turn % lanes.len();
-                let lane = &mut lanes[number];
-                let disk = &self.disks[usize::from(lane.disk.0)];
-                Some((number, lane.first_fit(disk, run)?))
+            let mut find = |quality| {
+                (turn..turn + tries).find_map(|turn| {
+                    let number = turn % lanes.len();
+                    let lane = &mut lanes[number];
+                    let disk = &self.disks[usize::from(lane.disk.0)];
+                    Some((number, lane.first_fit(disk, run, quality)?))
+                })
+            };
+            let found = find(Quality::GoodOnly).or_else(|| match quality {
+                Quality::GoodFirst => find(Quality::GoodFirst),
+                Quality::GoodOnly => None,
             });
             let Some((number, start)) = found else {
                 for place in taken {
@@ -236,8 +282,8 @@ impl FreeMap {
             Lane {
                 disk,
                 ranges,
-                from: (0, 0),
-                run: 0,
+                good: Cursor::default(),
+                any: Cursor::default(),
             }
         };
         let lanes: Vec<Lane> = disks
@@ -268,28 +314,43 @@ fn extents_in(range: &DiskRange, geometry: Geometry, end: u32) -> Range<u32> {
     from.min(u64::from(end)) as u32..to.min(u64::from(end)) as u32
 }
 
-/// A disk in a rotation. Within one allocation nothing becomes free, so the search for runs of one
-/// length goes on where it left off.
+/// A disk in a rotation.
 struct Lane {
     disk: DiskNumber,
     ranges: Vec<Range<u32>>,
-    from: (usize, u32),
+    good: Cursor,
+    any: Cursor,
+}
+
+/// Where a search goes on. Within one allocation nothing becomes free, so the search for runs of one
+/// length goes on where it left off.
+#[derive(Default)]
+struct Cursor {
+    range: usize,
+    from: u32,
     run: u32,
 }
 
 impl Lane {
-    fn first_fit(&mut self, disk: &DiskMap, run: u32) -> Option<u32> {
-        if self.run != run {
-            self.from = (0, 0);
-            self.run = run;
+    fn first_fit(&mut self, disk: &DiskMap, run: u32, quality: Quality) -> Option<u32> {
+        let cursor = match quality {
+            Quality::GoodOnly => &mut self.good,
+            Quality::GoodFirst => &mut self.any,
+        };
+        if cursor.run != run {
+            *cursor = Cursor {
+                run,
+                ..Cursor::default()
+            };
         }
-        while let Some(range) = self.ranges.get(self.from.0) {
-            let rest = range.start.max(self.from.1)..range.end;
-            if let Some(start) = disk.first_fit(rest, run) {
-                self.from.1 = start + run;
+        while let Some(range) = self.ranges.get(cursor.range) {
+            let rest = range.start.max(cursor.from)..range.end;
+            if let Some(start) = disk.first_fit(rest, run, quality) {
+                cursor.from = start + run;
                 return Some(start);
             }
-            self.from = (self.from.0 + 1, 0);
+            cursor.range += 1;
+            cursor.from = 0;
         }
         None
     }

@@ -11,19 +11,20 @@ use crate::log::{log_extents_max, measure};
 use crate::ondisk::Owner;
 use crate::ondisk::change::Change;
 use crate::ondisk::mark::{self, MARK_AT};
-use crate::ondisk::payload::BAD_PER_RECORD;
+use crate::ondisk::payload::GRADES_PER_RECORD;
 use crate::ondisk::superblock::second_copy_at;
 use crate::ondisk::table::Table;
 use crate::owner::expect;
-use crate::place::{Place, VolumeId};
+use crate::place::VolumeId;
 use crate::plan::node_at;
 use crate::pool::{Phase, PoolState};
+use crate::settle::loss_of;
 use crate::transaction::{Step, Transaction};
 
 impl PoolState {
     /// The first transaction after opening: a new generation of superblocks and table, whose owner is
     /// `owner`, random. The log leaves the extent in which it was found: a server that still takes the
-    /// pool for its own may append there. A pool of format version 1 is one of version 2 then.
+    /// pool for its own may append there. A pool of an earlier format version is one of the present version then.
     ///
     /// # Errors
     /// Already started, busy or poisoned.
@@ -120,20 +121,16 @@ impl PoolState {
             .filter(|(_, volume)| all || volume.changed)
             .map(|(id, _)| *id)
             .collect();
-        let bad_list = !self.free.bad.is_empty() && (all || self.bad_changed);
+        let list = self.list(all);
         let mut changes: Vec<Change> = Vec::new();
         let mut begins: Vec<usize> = Vec::new();
         for id in &stale {
             begins.push(changes.len());
             changes.extend(self.volumes[id].node());
         }
-        let bad_begins = changes.len();
-        if bad_list {
-            let places: Vec<Place> = self.free.bad.iter().copied().collect();
-            changes.extend(places.chunks(BAD_PER_RECORD).map(|part| Change::Bad {
-                places: part.to_vec(),
-            }));
-        }
+        let list_begins = changes.len();
+        let entries = list.as_ref().map(|(entries, _)| *entries);
+        changes.extend(list.into_iter().flat_map(|(_, records)| records));
         let needed = draft
             .log
             .extents_needed(&measure(&changes, self.geometry), leave);
@@ -141,18 +138,18 @@ impl PoolState {
             return self.checkpoint_into(draft, true, leave);
         }
         let mut checkpoint = Checkpoint {
-            bad_at: self.bad_at.clone(),
+            list_at: self.list_at.clone().filter(|_| entries.is_none()),
             ..Checkpoint::default()
         };
         if !changes.is_empty() {
             draft.steps.extend(self.flush_all());
             let located = self.log_into(draft, &changes, all || leave)?;
-            let ends = begins.iter().skip(1).copied().chain([bad_begins]);
+            let ends = begins.iter().skip(1).copied().chain([list_begins]);
             for ((id, begin), end) in stale.iter().zip(&begins).zip(ends) {
                 checkpoint.nodes.push((*id, node_at(&located[*begin..end])));
             }
-            if bad_list {
-                checkpoint.bad_at = Some(node_at(&located[bad_begins..]));
+            if let Some(entries) = entries.filter(|entries| *entries > 0) {
+                checkpoint.list_at = Some((entries, node_at(&located[list_begins..])));
             }
         } else if leave {
             self.with_log(draft, |log, fresh, _| log.leave(fresh))?;
@@ -182,6 +179,38 @@ impl PoolState {
         Ok(())
     }
 
+    /// The list of grades and losses, and the number of its entries, if it has to be written: with everything
+    /// (`all`), if a grade has changed, and always while chunks are lost, because they come back unnoticed.
+    fn list(&mut self, all: bool) -> Option<(u32, Vec<Change>)> {
+        let volumes = &self.volumes;
+        let losses = (self.lost.iter())
+            .filter_map(|(volume, index)| loss_of(&volumes.get(volume)?.map, *index));
+        let is_loss = |change: &Change| match change {
+            Change::Lost { chunks, .. } => !chunks.is_empty(),
+            _ => false,
+        };
+        let losses: Vec<Change> = losses.filter(is_loss).collect();
+        let is_due = all || self.list_changed || !self.lost.is_empty();
+        let of_loss = |change: &Change| match change {
+            Change::Lost { volume, index, .. } => Some((*volume, *index)),
+            _ => None,
+        };
+        let still = losses.iter().filter_map(of_loss).collect();
+        let before = std::mem::replace(&mut self.lost, still);
+        self.list_changed |= before.len() > self.lost.len();
+        let grades: Vec<_> = self
+            .free
+            .grades()
+            .iter()
+            .map(|(at, of)| (*at, *of))
+            .collect();
+        let entries = grades.len() + losses.len();
+        let records = grades.chunks(GRADES_PER_RECORD).map(|part| Change::Grades {
+            places: part.to_vec(),
+        });
+        is_due.then(|| (entries as u32, records.chain(losses).collect()))
+    }
+
     fn table(&self, draft: &Draft, checkpoint: &mut Checkpoint) -> Table {
         let mut refers_to = BTreeSet::new();
         let mut nodes = Vec::with_capacity(self.volumes.len());
@@ -195,13 +224,13 @@ impl PoolState {
             refers_to.extend(&node.spans);
             nodes.push((*id, node.located));
         }
-        if let Some(bad) = &checkpoint.bad_at {
-            refers_to.extend(&bad.spans);
+        if let Some((_, list)) = &checkpoint.list_at {
+            refers_to.extend(&list.spans);
         }
-        let bad = checkpoint
-            .bad_at
+        let list = checkpoint
+            .list_at
             .as_ref()
-            .map(|at| (self.free.bad.len() as u32, at.located));
+            .map(|(entries, at)| (*entries, at.located));
         checkpoint.refers_to = refers_to;
         Table {
             pool: draft.log.pool,
@@ -212,7 +241,7 @@ impl PoolState {
             next_sequence: draft.log.sequence,
             log: draft.log.at,
             next: draft.log.next,
-            bad,
+            list,
             nodes,
         }
     }

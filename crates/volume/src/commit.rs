@@ -41,8 +41,8 @@ impl PoolState {
                     volume.changed = false;
                 }
             }
-            self.bad_at = checkpoint.bad_at;
-            self.bad_changed = false;
+            self.list_at = checkpoint.list_at;
+            self.list_changed = false;
             let mut needed = checkpoint.refers_to;
             needed.extend(self.log.extents.iter().chain(&self.log.next));
             let held = self.metadata.iter().copied().chain(draft.taken_for_log);
@@ -78,11 +78,15 @@ impl PoolState {
                 return vec![(id, Some(map))];
             }
             Effect::Map(id, map, cut) => {
+                self.forget_lost(id, map.extents().len() as u32);
                 self.leave(cut);
                 if let Some(volume) = self.volumes.get_mut(&id) {
                     // Growing has overwritten what lay behind the end, not by way of the extent: a
                     // move that began meanwhile has to copy it again.
                     volume.map.touch_end();
+                    if map.size() > volume.map.size() {
+                        volume.map.clear_behind_end();
+                    }
                     volume.map = Arc::clone(&map);
                     volume.changed = true;
                 }
@@ -95,24 +99,39 @@ impl PoolState {
                 }
             }
             Effect::Delete(id) => {
+                self.forget_lost(id, 0);
                 if let Some(volume) = self.volumes.remove(&id) {
                     self.leave(volume.map.extents().to_vec());
                 }
                 return vec![(id, None)];
             }
             Effect::Moved(moved) => {
-                self.moving.remove(&(moved.volume, moved.extent()));
+                let key = (moved.volume, moved.extent());
+                self.moving.remove(&key);
+                if !moved.lost.is_empty() {
+                    self.lost.insert(key);
+                    self.list_changed = true;
+                }
                 self.leaving.push((moved.source, Arc::clone(&moved.extent)));
                 self.changed(moved.volume);
             }
             Effect::Bits(ids) => ids.into_iter().for_each(|id| self.changed(id)),
-            Effect::Bad(place) => {
-                self.free.take(place);
-                self.free.bad.insert(place);
-                self.bad_changed = true;
+            Effect::Grades(grades) => {
+                for (place, grade) in grades {
+                    self.free.set_grade(place, grade);
+                }
+                self.list_changed = true;
             }
         }
         Vec::new()
+    }
+
+    /// Forgets the losses of a volume's extents from this one on.
+    fn forget_lost(&mut self, volume: VolumeId, from: u32) {
+        let before = self.lost.len();
+        self.lost
+            .retain(|(other, index)| *other != volume || *index < from);
+        self.list_changed |= self.lost.len() < before;
     }
 
     fn changed(&mut self, id: VolumeId) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::dirty::{Mark, Shared};
 use crate::extent::Extent;
+use crate::grade::Grade;
 use crate::image::NodeAt;
 use crate::log::LogState;
 use crate::map::VolumeMap;
@@ -36,7 +37,7 @@ pub(crate) struct Draft {
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoint {
     pub(crate) nodes: Vec<(VolumeId, NodeAt)>,
-    pub(crate) bad_at: Option<NodeAt>,
+    pub(crate) list_at: Option<(u32, NodeAt)>,
     pub(crate) refers_to: BTreeSet<Place>,
 }
 
@@ -52,5 +53,5 @@ pub(crate) enum Effect {
     Delete(VolumeId),
     Moved(Move),
     Bits(Vec<VolumeId>),
-    Bad(Place),
+    Grades(Vec<(Place, Grade)>),
 }

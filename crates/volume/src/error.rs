@@ -108,9 +108,9 @@ pub enum VolumeError {
     /// No such place.
     #[error("the pool has no {0}")]
     NoSuchPlace(Place),
-    /// Marked already.
-    #[error("{0} is marked bad already")]
-    AlreadyBad(Place),
+    /// Grades that say nothing new.
+    #[error("the extents have these grades or worse ones already")]
+    NoWorse,
     /// The extent is being moved.
     #[error("extent {extent} of the volume is being moved")]
     BeingMoved {

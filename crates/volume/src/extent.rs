@@ -25,6 +25,11 @@
 //!   While `FROZEN` and without writers the last chunks are copied; then place and phase change in
 //!   one store, and only then may writes begin again.
 //!
+//! **Lost chunks.** A move that cannot read a chunk may leave it behind. The chunk is then *lost*: it has no bit,
+//! and reads of it fail instead of finding zeros, until it is written or discarded. The bit is set before the chunk
+//! stops being lost, and a chunk is lost before its bit is cleared. A read looks at what is lost before and after
+//! it looks at the bits: so it never takes a lost chunk, or one just written again, for a hole.
+//!
 //! A read that began before a move ended may go to the place before it: nothing is written there as
 //! long as it is counted, and a write that it misses began after it.
 //!
@@ -67,7 +72,18 @@ pub struct Extent {
     /// Value of every bit as long as there is no `detail`.
     uniform: bool,
     detail: OnceLock<Box<Detail>>,
+    /// Absent as long as nothing was ever lost.
+    lost: OnceLock<Box<Words>>,
     volume: Arc<Shared>,
+}
+
+/// Content of an extent's chunks; those in neither set read as zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Chunks {
+    /// They hold data.
+    pub(crate) written: ChunkSet,
+    /// They have lost it.
+    pub(crate) lost: ChunkSet,
 }
 
 #[derive(Default)]
@@ -113,6 +129,7 @@ impl Extent {
             state: AtomicU32::new(0),
             uniform,
             detail,
+            lost: OnceLock::new(),
             volume,
         }
     }
@@ -136,6 +153,14 @@ impl Extent {
             Some(detail) => detail.written.load(),
             None => self.uniformly(),
         }
+    }
+
+    /// The chunks that hold data, and those that have lost it.
+    pub(crate) fn chunks(&self) -> Chunks {
+        let before = self.lost();
+        let written = self.written();
+        let lost = before.or(&self.lost()).without(&written);
+        Chunks { written, lost }
     }
 
     /// True if all of `range` holds data.
@@ -162,26 +187,61 @@ impl Extent {
     /// Clears bits: the chunks read as zeros from now on, durably so after the volume's next flush.
     pub(crate) fn clear(&self, chunks: &ChunkSet) {
         let untouched_and_empty = self.detail.get().is_none() && !self.uniform;
-        if !untouched_and_empty && self.detail().written.remove(chunks) {
+        let cleared = !untouched_and_empty && self.detail().written.remove(chunks);
+        let found = self.found(chunks);
+        if cleared || found {
             self.volume.mark(self.index);
         }
     }
 
-    /// Begins a read: where it goes, and which chunks hold data there.
-    pub(crate) fn begin_read(self: &Arc<Self>) -> Result<(Place, ChunkSet, InUse), Refused> {
+    /// The chunks whose data was lost, and that have not been written since.
+    #[must_use]
+    pub fn lost(&self) -> ChunkSet {
+        self.lost.get().map_or(ChunkSet::EMPTY, |lost| lost.load())
+    }
+
+    /// Loses chunks: they lose their bits, and reads of them fail.
+    pub(crate) fn lose(&self, chunks: &ChunkSet) {
+        if chunks.is_empty() {
+            return;
+        }
+        self.lost.get_or_init(Box::default).insert(chunks);
+        if self.detail().written.remove(chunks) {
+            self.volume.mark(self.index);
+        }
+    }
+
+    /// Takes the loss of chunks back, because they have stayed where they were.
+    pub(crate) fn unlose(&self, chunks: &ChunkSet) {
+        // A discard meanwhile has found some of them.
+        let kept = self.lost().and(chunks);
+        if !kept.is_empty() {
+            self.detail().written.insert(&kept);
+            self.found(&kept);
+            self.volume.mark(self.index);
+        }
+    }
+
+    /// Chunks have content again. True if some of them were lost.
+    fn found(&self, chunks: &ChunkSet) -> bool {
+        self.lost.get().is_some_and(|lost| lost.remove(chunks))
+    }
+
+    /// Begins a read: where it goes, and which chunks hold data there or have lost it.
+    pub(crate) fn begin_read(self: &Arc<Self>) -> Result<(Place, Chunks, InUse), Refused> {
         loop {
             let packed = self.place.load(SeqCst);
             let (place, phase) = unpack(packed);
             self.readers[phase].fetch_add(1, SeqCst);
             let in_use = InUse::counted(Arc::clone(self), phase);
-            let written = self.written();
+            let chunks = self.chunks();
             if self.place.load(SeqCst) != packed {
                 continue;
             }
             if self.is_gone() {
                 return Err(Refused::Gone);
             }
-            return Ok((place, written, in_use));
+            return Ok((place, chunks, in_use));
         }
     }
 

@@ -54,7 +54,7 @@ impl PoolState {
                 block: 0,
             },
             next,
-            bad: None,
+            list: None,
             nodes: Vec::new(),
         };
         let numbers = || (0..superblocks.len()).map(|disk| DiskNumber(disk as u16));

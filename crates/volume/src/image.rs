@@ -1,9 +1,11 @@
-//! The replayed log: every volume's node, and the bad extents.
+//! The replayed log: every volume's node, the grades of extents, and lost chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Bytes;
 
+use crate::chunks::ChunkSet;
+use crate::grade::Grade;
 use crate::ondisk::change::{Change, Written};
 use crate::ondisk::table::Located;
 use crate::place::{Place, VolumeId};
@@ -37,13 +39,15 @@ pub(crate) struct NodeAt {
 pub(crate) struct Image {
     /// The volumes.
     pub volumes: BTreeMap<VolumeId, NodeImage>,
-    /// Extents not to be used.
-    pub bad: BTreeSet<Place>,
+    /// Extents with a grade.
+    pub grades: BTreeMap<Place, Grade>,
+    /// Chunks whose data was lost, by volume and extent; those with a bit are not.
+    pub lost: BTreeMap<(VolumeId, u32), ChunkSet>,
     /// The next volume's number.
     pub next_volume: u64,
-    /// Place of the list of bad extents; true if it has grown since.
-    pub(crate) bad_at: Option<NodeAt>,
-    pub(crate) bad_changed: bool,
+    /// Number of entries in the list of grades and losses, and its place; true if they have changed since.
+    pub(crate) list_at: Option<(u32, NodeAt)>,
+    pub(crate) list_changed: bool,
 }
 
 impl Image {
@@ -89,6 +93,7 @@ impl Image {
                 node.wanted = *extents;
                 node.extents.truncate(*extents as usize);
                 node.changed = true;
+                self.forget_lost(*volume, *extents);
             }
             Change::Move { volume, index, to } => {
                 let node = self.volume(*volume)?;
@@ -102,6 +107,7 @@ impl Image {
                 self.volumes
                     .remove(volume)
                     .ok_or_else(|| missing(*volume))?;
+                self.forget_lost(*volume, 0);
             }
             Change::Rename { volume, name } => {
                 let node = self.volume(*volume)?;
@@ -126,13 +132,59 @@ impl Image {
                 }
                 node.changed = true;
             }
-            Change::Bad { places } => {
-                self.bad.extend(places);
-                self.bad_changed = true;
+            Change::Bad { .. } | Change::Grades { .. } => {
+                self.list(change);
+                self.list_changed = true;
+            }
+            Change::Lost { volume, index, .. } => {
+                let node = self.volume(*volume)?;
+                if *index as usize >= node.extents.len() {
+                    return Err(format!("volume {} has no extent {index} to lose", volume.0));
+                }
+                self.list(change);
+                self.list_changed = true;
             }
             Change::Link { .. } => {}
         }
         Ok(())
+    }
+
+    /// Takes an entry of the list of grades and losses. Returns the number of its entries; `None`: it is
+    /// another kind of record.
+    pub(crate) fn list(&mut self, change: &Change) -> Option<usize> {
+        match change {
+            Change::Bad { places } => {
+                let bad = places.iter().map(|place| (*place, Grade::Bad));
+                self.grades.extend(bad);
+                Some(places.len())
+            }
+            Change::Grades { places } => {
+                self.grades.extend(places.iter().copied());
+                Some(places.len())
+            }
+            Change::Lost {
+                volume,
+                index,
+                chunks,
+            } => {
+                let key = (*volume, *index);
+                if chunks.is_empty() {
+                    self.lost.remove(&key);
+                } else {
+                    self.lost.insert(key, **chunks);
+                }
+                Some(1)
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets the losses of a volume's extents from this one on.
+    fn forget_lost(&mut self, volume: VolumeId, from: u32) {
+        let before = self.lost.len();
+        self.lost
+            .retain(|(other, index), _| *other != volume || *index < from);
+        self.list_changed |= self.lost.len() < before;
     }
 
     fn volume(&mut self, volume: VolumeId) -> Result<&mut NodeImage, String> {
@@ -170,11 +222,11 @@ impl Image {
             .is_none_or(|node| node.extents.len() == node.wanted as usize)
     }
 
-    /// The extents that the nodes and the list of bad extents are in.
+    /// The extents that the nodes and the list of grades and losses are in.
     pub(crate) fn node_extents(&self) -> BTreeSet<Place> {
         let nodes = self.volumes.values().flat_map(|volume| &volume.node.spans);
         nodes
-            .chain(self.bad_at.iter().flat_map(|at| &at.spans))
+            .chain(self.list_at.iter().flat_map(|(_, at)| &at.spans))
             .copied()
             .collect()
     }
@@ -208,8 +260,9 @@ impl Change {
             | Self::Move { volume, .. }
             | Self::Delete { volume }
             | Self::Rename { volume, .. }
-            | Self::Bits { volume, .. } => Some(*volume),
-            Self::Bad { .. } | Self::Link { .. } => None,
+            | Self::Bits { volume, .. }
+            | Self::Lost { volume, .. } => Some(*volume),
+            Self::Bad { .. } | Self::Grades { .. } | Self::Link { .. } => None,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! | [`place`], [`limits`], [`name`] | places, sizes, limits, names for people |
 //! | [`pool`] | the pool in memory; every change is planned here |
 //! | [`transaction`] | what a plan is and how it is carried out |
-//! | [`placement`] | where new extents go |
+//! | [`placement`], [`grade`] | where new extents go, and where not |
 //! | [`map`], [`extent`] | from a request on a volume to requests on disks |
 //! | [`moving`] | moving an extent in use |
 //! | [`owner`] | whether the disks are still this server's |
@@ -29,6 +29,7 @@ pub mod extent;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod grade;
 mod identify;
 mod image;
 pub mod limits;
@@ -54,6 +55,7 @@ pub mod transaction;
 
 pub use dirty::Mark;
 pub use error::{MapError, Refused, VolumeError};
+pub use grade::Grade;
 pub use map::VolumeMap;
 pub use medium::{Candidate, Medium};
 pub use moving::Move;

@@ -32,6 +32,8 @@ pub struct VolumeMap {
 pub enum Source {
     /// Never written: zeros, no disk needed.
     Zeros,
+    /// Written, but no disk has it any more.
+    Lost,
     /// A contiguous stretch of a disk.
     Disk {
         /// The disk.
@@ -105,6 +107,24 @@ impl VolumeMap {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The whole chunks between its end and the end of its last extent.
+    pub(crate) fn behind_end(&self) -> ChunkSet {
+        let within = self.size.0 % self.geometry().extent_bytes().0;
+        if within == 0 {
+            return ChunkSet::EMPTY;
+        }
+        let from = within.div_ceil(self.geometry().chunk_bytes().0) as u32;
+        ChunkSet::of(from..self.geometry().chunks())
+    }
+
+    /// Clears the bits behind its end, as the records of a growth that is durable now say.
+    pub(crate) fn clear_behind_end(&self) {
+        let behind = self.behind_end();
+        if let Some(last) = self.extents.last().filter(|_| !behind.is_empty()) {
+            last.clear(&behind);
+        }
     }
 
     /// Notes that the chunk in which it ends has been written, if it ends within one.
@@ -275,11 +295,11 @@ impl VolumeMap {
         }))
     }
 
-    /// True if there is data at `at`, and the length of that run in its extent, at most to `end`.
+    /// True if there is data at `at`, lost data included, and the length of that run in its extent, at most to `end`.
     fn run_at(&self, at: u64, end: u64) -> (bool, u64) {
         let geometry = self.geometry();
-        let written = self.extents[(at / geometry.extent_bytes().0) as usize].written();
-        run_of(geometry, &written, at, end)
+        let chunks = self.extents[(at / geometry.extent_bytes().0) as usize].chunks();
+        run_of(geometry, &chunks.written.or(&chunks.lost), at, end)
     }
 
     /// Forgets what the whole chunks of `length` bytes at `offset` hold: they read as zeros from now
@@ -376,14 +396,19 @@ impl Iterator for Reads<'_> {
         let extent_bytes = geometry.extent_bytes().0;
         let from = self.at;
         let extent = &self.map.extents[(from / extent_bytes) as usize];
-        let (place, written, in_use) = match extent.begin_read() {
+        let (place, chunks, in_use) = match extent.begin_read() {
             Ok(begun) => begun,
             Err(refused) => {
                 self.at = self.end;
                 return Some(Err(refused));
             }
         };
-        let (data, to) = run_of(geometry, &written, from, self.end);
+        let (data, to) = run_of(geometry, &chunks.written, from, self.end);
+        let (is_lost, to) = if data || chunks.lost.is_empty() {
+            (false, to)
+        } else {
+            run_of(geometry, &chunks.lost, from, to)
+        };
         self.at = to;
         let buffer = (from - self.first) as usize..(to - self.first) as usize;
         let source = if data {
@@ -393,6 +418,8 @@ impl Iterator for Reads<'_> {
                 count: SectorCount((to - from) / SECTOR_BYTES),
                 in_use,
             }
+        } else if is_lost {
+            Source::Lost
         } else {
             Source::Zeros
         };

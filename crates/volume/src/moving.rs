@@ -4,6 +4,9 @@
 //! write the target; repeat until a pass is small; [`Move::freeze`]; wait until [`Move::writers`] is
 //! zero (writes to the extent are refused as busy meanwhile, those in flight complete); copy a last
 //! pass; [`crate::PoolState::finish_move`]. Reads are never held up.
+//!
+//! A chunk that cannot be read keeps the extent from moving, unless the mover [leaves](Move::leave) it behind. It is
+//! lost then: its reads fail until it is written again.
 
 mod plan;
 
@@ -11,6 +14,7 @@ use std::sync::Arc;
 
 use sched::units::{Sector, SectorCount};
 
+use crate::chunks::ChunkSet;
 use crate::error::VolumeError;
 use crate::extent::Extent;
 use crate::place::{Geometry, Place, VolumeId};
@@ -35,6 +39,8 @@ pub struct Move {
     pub(crate) target: Place,
     pub(crate) geometry: Geometry,
     pub(crate) passes: u32,
+    /// Chunks that cannot be copied.
+    pub(crate) lost: Box<ChunkSet>,
 }
 
 impl Move {
@@ -67,6 +73,41 @@ impl Move {
     pub fn pass(&mut self) -> Vec<Copy> {
         let set = self.extent.take_pass(self.passes == 0);
         self.passes += 1;
+        // Chunks that were written since may be readable.
+        *self.lost = self.lost.without(&set);
+        self.copies(&set)
+    }
+
+    /// The chunks of a copy that failed, one by one.
+    #[must_use]
+    pub fn single(&self, copy: &Copy) -> Vec<Copy> {
+        let chunk = self.geometry.chunk_sectors();
+        let (count, rest) = (copy.count.0 / chunk.0, copy.count.0 % chunk.0);
+        debug_assert_eq!(rest, 0, "copies are of whole chunks");
+        let one = |index: u64| Copy {
+            from: copy.from + chunk * index,
+            to: copy.to + chunk * index,
+            count: chunk,
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Leaves the chunks of this copy behind: they count as lost once the move is finished, unless they are written
+    /// before.
+    pub fn leave(&mut self, copy: &Copy) {
+        let chunk = self.geometry.chunk_sectors();
+        let offset = copy.from.0 - self.geometry.sector_of(self.source).0;
+        let (from, to) = (offset / chunk.0, (offset + copy.count.0) / chunk.0);
+        *self.lost = self.lost.or(&ChunkSet::of(from as u32..to as u32));
+    }
+
+    /// The number of chunks left behind.
+    #[must_use]
+    pub fn lost(&self) -> u32 {
+        self.lost.len()
+    }
+
+    fn copies(&self, set: &ChunkSet) -> Vec<Copy> {
         let chunk = self.geometry.chunk_sectors();
         let (from, to) = (
             self.geometry.sector_of(self.source),

@@ -1,7 +1,9 @@
 //! A volume in memory, and the changes that make up its full node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::chunks::ChunkSet;
 use crate::dirty::Shared;
 use crate::extent::Extent;
 use crate::image::{NodeAt, NodeImage};
@@ -21,20 +23,24 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn load(id: VolumeId, node: NodeImage, geometry: Geometry) -> Self {
+    pub(crate) fn load(
+        id: VolumeId,
+        node: NodeImage,
+        geometry: Geometry,
+        lost: &BTreeMap<(VolumeId, u32), ChunkSet>,
+    ) -> Self {
         let shared = Arc::new(Shared::new(id, geometry));
         let extents = node
             .extents
             .iter()
             .enumerate()
             .map(|(index, (place, written))| {
-                let written = written.set(geometry);
-                Arc::new(Extent::new(
-                    index as u32,
-                    *place,
-                    &written,
-                    Arc::clone(&shared),
-                ))
+                let (index, written) = (index as u32, written.set(geometry));
+                let extent = Extent::new(index, *place, &written, Arc::clone(&shared));
+                if let Some(lost) = lost.get(&(id, index)) {
+                    extent.lose(&lost.without(&written));
+                }
+                Arc::new(extent)
             });
         let map = VolumeMap::new(node.size, extents.collect(), Arc::clone(&shared));
         Self {

@@ -221,8 +221,8 @@ pub(crate) fn check_owners(opened: &Opened) -> Vec<Problem> {
             });
         }
     }
-    for place in opened.image.bad.iter().filter(|place| !exists(place)) {
-        let owner = "the list of bad extents".to_owned();
+    for place in opened.image.grades.keys().filter(|place| !exists(place)) {
+        let owner = "the list of bad and slow extents".to_owned();
         problems.push(Problem::OutOfRange {
             owner,
             place: *place,

@@ -103,4 +103,13 @@ impl Geometry {
     pub const fn sector_of(self, place: Place) -> Sector {
         Sector((HEADER_BYTES + place.extent as u64 * self.extent_bytes.0) / SECTOR_BYTES)
     }
+
+    /// The number of the extent that a sector of a disk lies in; `None`: it lies before the first.
+    #[must_use]
+    pub const fn extent_at(self, sector: Sector) -> Option<u32> {
+        match sector.0.checked_sub(HEADER_BYTES / SECTOR_BYTES) {
+            Some(behind) => Some((behind / self.extent_sectors().0) as u32),
+            None => None,
+        }
+    }
 }

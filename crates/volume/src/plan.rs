@@ -10,6 +10,7 @@ use crate::dirty::Shared;
 use crate::draft::{Draft, Effect};
 use crate::error::VolumeError;
 use crate::extent::Extent;
+use crate::grade::{Grade, Quality};
 use crate::image::NodeAt;
 use crate::limits::{VOLUME_EXTENTS_MAX, VOLUMES_MAX};
 use crate::log::{LogState, log_extents_max, measure, node_blocks};
@@ -17,6 +18,7 @@ use crate::map::VolumeMap;
 use crate::name;
 use crate::node::{Volume, node_of};
 use crate::ondisk::change::Change;
+use crate::ondisk::payload::GRADES_PER_RECORD;
 use crate::ondisk::table::Located;
 use crate::place::{DiskNumber, Place, VolumeId};
 use crate::placement::Placement;
@@ -121,7 +123,7 @@ impl PoolState {
         self.log_into(draft, changes, false)
     }
 
-    fn no_space(&self, asked: u64) -> VolumeError {
+    pub(crate) fn no_space(&self, asked: u64) -> VolumeError {
         let bytes = |extents: u64| Bytes(extents.saturating_mul(self.geometry.extent_bytes().0));
         VolumeError::NoSpace {
             asked: bytes(asked),
@@ -136,9 +138,9 @@ impl PoolState {
         &mut self,
         placement: &Placement,
         count: u32,
-        after: Option<DiskNumber>,
-        turn: u64,
+        (after, turn): (Option<DiskNumber>, u64),
         more: u64,
+        quality: Quality,
     ) -> Result<Vec<Place>, VolumeError> {
         self.reap();
         let kept = self.kept(self.rewrite_extents(more));
@@ -146,7 +148,7 @@ impl PoolState {
             return Err(self.no_space(u64::from(count)));
         }
         self.free
-            .allocate(self.geometry, placement, count, after, turn)
+            .allocate(self.geometry, placement, count, (after, turn), quality)
     }
 
     pub(crate) fn extents_for(&self, size: Bytes) -> Result<u32, VolumeError> {
@@ -181,7 +183,13 @@ impl PoolState {
         }
         let id = VolumeId(self.next_volume);
         let more = node_blocks(u64::from(count), self.geometry);
-        let places = self.take(&spec.placement, count, None, id.0, more)?;
+        let places = self.take(
+            &spec.placement,
+            count,
+            (None, id.0),
+            more,
+            Quality::GoodFirst,
+        )?;
         let shared = Arc::new(Shared::new(id, self.geometry));
         let map = VolumeMap::new(size, fresh_extents(&places, 0, &shared), shared);
         let changes = node_of(&spec.name, &map);
@@ -251,34 +259,43 @@ impl PoolState {
         Ok(self.hand_out(draft))
     }
 
-    /// Keeps an extent from being allocated from now on. A volume keeps its data there until it is moved
-    /// away.
+    /// Gives extents a grade, where that is worse than the one they have. Nothing is placed on a bad one from now
+    /// on; a volume keeps its data there until it is moved away.
     ///
     /// # Errors
-    /// No such place; marked already; no extent can be spared.
-    pub fn mark_bad(&mut self, place: Place) -> Result<Transaction, VolumeError> {
+    /// No such place; none of the grades is worse; a bad extent cannot be spared.
+    pub fn set_grades(&mut self, grades: &[(Place, Grade)]) -> Result<Transaction, VolumeError> {
         self.ready()?;
-        if !self.free.exists(place) {
-            return Err(VolumeError::NoSuchPlace(place));
+        let mut worse: Vec<(Place, Grade)> = Vec::new();
+        for (place, grade) in grades {
+            if !self.free.exists(*place) {
+                return Err(VolumeError::NoSuchPlace(*place));
+            }
+            if self.free.grade(*place) < Some(*grade) {
+                worse.push((*place, *grade));
+            }
         }
-        if self.free.bad.contains(&place) {
-            return Err(VolumeError::AlreadyBad(place));
+        if worse.is_empty() {
+            return Err(VolumeError::NoWorse);
         }
-        let needed = self.kept(self.rewrite_extents(1)) + u64::from(self.free.is_free(place));
-        if self.free.free() < needed {
-            return Err(self.no_space(1));
+        let more = node_blocks(worse.len() as u64, self.geometry);
+        // Metadata gives its extents back, and counts on having them again.
+        let is_counted_on = |(place, grade): &&(Place, Grade)| {
+            *grade == Grade::Bad && (self.free.is_free(*place) || self.metadata.contains(place))
+        };
+        let spared = worse.iter().filter(is_counted_on).count() as u64;
+        if self.free.free() < self.kept(self.rewrite_extents(more)) + spared {
+            return Err(self.no_space(spared));
         }
         let mut draft = self.draft();
-        if let Err(error) = self.change(
-            &mut draft,
-            &[Change::Bad {
-                places: vec![place],
-            }],
-            1,
-        ) {
+        let changes = worse.chunks(GRADES_PER_RECORD).map(|part| Change::Grades {
+            places: part.to_vec(),
+        });
+        let changes: Vec<Change> = changes.collect();
+        if let Err(error) = self.change(&mut draft, &changes, more) {
             return Err(self.give_up(draft, error));
         }
-        draft.effect = Effect::Bad(place);
+        draft.effect = Effect::Grades(worse);
         Ok(self.hand_out(draft))
     }
 

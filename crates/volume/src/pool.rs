@@ -9,6 +9,7 @@ use crate::alloc::FreeMap;
 use crate::draft::Draft;
 use crate::error::VolumeError;
 use crate::extent::Extent;
+use crate::grade::Grade;
 use crate::image::NodeAt;
 use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
 use crate::map::VolumeMap;
@@ -60,8 +61,10 @@ pub struct PoolDisk {
     pub extents: u32,
     /// Those that are free, moves' and quiet-waiting ones not counted.
     pub free: u32,
-    /// Those marked bad.
+    /// Those that are bad.
     pub bad: u32,
+    /// Those that are slow.
+    pub slow: u32,
     /// Those that hold metadata.
     pub metadata: u32,
 }
@@ -86,8 +89,11 @@ pub struct PoolState {
     notes: Vec<Problem>,
     pub(crate) volumes: BTreeMap<VolumeId, Volume>,
     pub(crate) next_volume: u64,
-    pub(crate) bad_at: Option<NodeAt>,
-    pub(crate) bad_changed: bool,
+    /// Number of entries in the list of grades and losses, and its place; true if they have changed since.
+    pub(crate) list_at: Option<(u32, NodeAt)>,
+    pub(crate) list_changed: bool,
+    /// Extents of which chunks may be lost.
+    pub(crate) lost: BTreeSet<(VolumeId, u32)>,
     /// The superblocks' generation.
     pub(crate) generation: u64,
     /// The superblocks' owner.
@@ -140,7 +146,7 @@ impl PoolState {
             notes,
         } = opened;
         let extents = disks.iter().map(|disk| disk.superblock.extents);
-        let mut free = FreeMap::new(extents, image.bad);
+        let mut free = FreeMap::new(extents, image.grades);
         let owned = image
             .volumes
             .values()
@@ -162,10 +168,12 @@ impl PoolState {
             extents: tail.extents,
             blocks: tail.blocks,
         };
+        let lost = image.lost;
         let volumes = image
             .volumes
             .into_iter()
-            .map(|(id, node)| (id, Volume::load(id, node, geometry)));
+            .map(|(id, node)| (id, Volume::load(id, node, geometry, &lost)));
+        let volumes = volumes.collect();
         let lead = usize::from(newest.table_disk.0);
         Self {
             geometry,
@@ -176,10 +184,11 @@ impl PoolState {
                 .collect(),
             superblocks: disks.into_iter().map(|disk| disk.superblock).collect(),
             notes,
-            volumes: volumes.collect(),
+            volumes,
+            lost: lost.into_keys().collect(),
             next_volume: image.next_volume,
-            bad_at: image.bad_at,
-            bad_changed: image.bad_changed,
+            list_at: image.list_at,
+            list_changed: image.list_changed,
             generation,
             owner,
             log,
@@ -223,6 +232,11 @@ impl PoolState {
         let on = |places: &BTreeSet<Place>, disk: DiskNumber| {
             places.iter().filter(|place| place.disk == disk).count() as u32
         };
+        let graded = |disk: DiskNumber, bad: bool| {
+            let here = self.grades().filter(|(place, _)| place.disk == disk);
+            here.filter(|(_, grade)| (*grade == Grade::Bad) == bad)
+                .count() as u32
+        };
         let disk = |(superblock, (candidate, name)): (&Superblock, &(usize, String))| PoolDisk {
             number: superblock.number,
             id: superblock.disk(),
@@ -231,10 +245,25 @@ impl PoolState {
             sectors: superblock.sectors,
             extents: superblock.extents,
             free: self.free.free_on(superblock.number),
-            bad: on(&self.free.bad, superblock.number),
+            bad: graded(superblock.number, true),
+            slow: graded(superblock.number, false),
             metadata: on(&self.metadata, superblock.number),
         };
         self.superblocks.iter().zip(&self.given).map(disk).collect()
+    }
+
+    /// Extents with a grade, by place.
+    pub fn grades(&self) -> impl Iterator<Item = (Place, Grade)> + '_ {
+        self.free
+            .grades()
+            .iter()
+            .map(|(place, grade)| (*place, *grade))
+    }
+
+    /// The grade of an extent; `None`: it is good.
+    #[must_use]
+    pub fn grade_of(&self, place: Place) -> Option<Grade> {
+        self.free.grade(place)
     }
 
     /// Space that could still be allocated to volumes: free extents less those kept for metadata.
@@ -248,8 +277,9 @@ impl PoolState {
     pub(crate) fn rewrite_extents(&self, more: u64) -> u64 {
         let node = |volume: &Volume| node_blocks(volume.map.extents().len() as u64, self.geometry);
         let nodes: u64 = self.volumes.values().map(node).sum();
-        let bad = node_blocks(self.free.bad.len() as u64, self.geometry);
-        extents_for_blocks(nodes + bad + more, self.geometry)
+        let grades = node_blocks(self.free.grades().len() as u64, self.geometry);
+        let losses = self.lost.len() as u64;
+        extents_for_blocks(nodes + grades + losses + more, self.geometry)
     }
 
     /// The free extents that are kept for metadata, given R.

@@ -40,6 +40,17 @@ fn size(sectors: u64) -> String {
     }
 }
 
+fn graded(bad: usize, slow: usize) -> String {
+    let extents = |count: usize, word: &str| match count {
+        0 => None,
+        1 => Some(format!("1 extent is {word}")),
+        _ => Some(format!("{count} extents are {word}")),
+    };
+    let [bad, slow] = [extents(bad, "bad"), extents(slow, "slow")];
+    let parts: Vec<String> = bad.into_iter().chain(slow).collect();
+    parts.join(", ")
+}
+
 /// Something that keeps a pool from opening, or that a check has found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -197,8 +208,8 @@ pub enum Problem {
         /// The fault.
         what: String,
     },
-    /// The list of bad extents is damaged.
-    #[error("{disk}: the list of bad extents at {at} is damaged: {what}")]
+    /// The list of bad and slow extents is damaged.
+    #[error("{disk}: the list of bad and slow extents at {at} is damaged: {what}")]
     BadListDamaged {
         /// The disk.
         disk: String,
@@ -206,6 +217,28 @@ pub enum Problem {
         at: String,
         /// The fault.
         what: String,
+    },
+    /// Extents with a grade.
+    #[error("{disk}: {}", graded(*.bad, *.slow))]
+    Graded {
+        /// The disk.
+        disk: String,
+        /// The number of bad ones.
+        bad: usize,
+        /// The number of slow ones.
+        slow: usize,
+    },
+    /// Data that a move could not read.
+    #[error(
+        "volume {volume:?}: chunks of its extent {extent} are lost ({chunks} of them): they were on a bad place of a disk"
+    )]
+    Lost {
+        /// The volume's name.
+        volume: String,
+        /// The index of the extent.
+        extent: u32,
+        /// The number of lost chunks.
+        chunks: u32,
     },
     /// The log breaks off before its end.
     #[error(
@@ -278,10 +311,12 @@ impl Problem {
             | Self::OneTableDamaged { disk, .. }
             | Self::NodeDamaged { disk, .. }
             | Self::BadListDamaged { disk, .. }
+            | Self::Graded { disk, .. }
             | Self::LogDamaged { disk, .. }
             | Self::LogImpossible { disk, .. } => Some(disk),
             Self::NoDisks
             | Self::Missing { .. }
+            | Self::Lost { .. }
             | Self::OwnedTwice { .. }
             | Self::OutOfRange { .. }
             | Self::Inconsistent { .. } => None,
@@ -305,6 +340,10 @@ impl Problem {
             Self::OneCopyDamaged { .. } | Self::OneTableDamaged { .. } => {
                 "nothing: it is rewritten when the pool is opened next"
             }
+            Self::Graded { .. } => {
+                "nothing: the pool does not use bad extents, and uses slow ones for best effort only; replace a disk whose number of them grows"
+            }
+            Self::Lost { .. } => "restore the file or the recording that they belonged to",
             Self::NewerVersion { .. } => {
                 "use the version of Clockwise that wrote it, or a later one"
             }

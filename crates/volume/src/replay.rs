@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         Ok(Record::parse(self.bytes(at)?, &pool, geometry))
     }
 
-    /// The nodes and the bad extents that the table locates.
+    /// The nodes, and the list of grades and losses, that the table locates.
     pub(crate) fn nodes(&mut self, table: &Table, problems: &mut Vec<Problem>) -> Image {
         let mut image = Image {
             next_volume: table.next_volume,
@@ -163,14 +163,12 @@ impl<'a> Reader<'a> {
                 Err(problem) => problems.push(problem),
             }
         }
-        if let Some((count, located)) = table.bad {
-            let mut bad = BTreeSet::new();
+        if let Some((count, located)) = table.list {
+            let mut found = 0;
             let mut apply = |change: &Change, _: Located| {
-                let Change::Bad { places } = change else {
-                    return Err("a record of another kind".to_owned());
-                };
-                bad.extend(places);
-                Ok(bad.len() >= count as usize)
+                let entries = image.list(change);
+                found += entries.ok_or_else(|| "a record of another kind".to_owned())?;
+                Ok(found >= count as usize)
             };
             let damaged = |what: String| Problem::BadListDamaged {
                 disk: disk_name(disks, located.position),
@@ -178,11 +176,19 @@ impl<'a> Reader<'a> {
                 what,
             };
             match self.follow(located, &mut apply) {
-                Ok(Ok(spans)) => image.bad_at = Some(NodeAt { located, spans }),
+                Ok(Ok(spans)) => {
+                    image.list_at = Some((count, NodeAt { located, spans }));
+                }
                 Ok(Err(what)) => problems.push(damaged(what)),
                 Err(problem) => problems.push(problem),
             }
-            image.bad = bad;
+            // The list may be older than the deletion of a volume.
+            let Image { volumes, lost, .. } = &mut image;
+            lost.retain(|(volume, index), _| {
+                volumes
+                    .get(volume)
+                    .is_some_and(|node| (*index as usize) < node.extents.len())
+            });
         }
         image
     }

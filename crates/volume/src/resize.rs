@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
 
-use crate::chunks::ChunkSet;
 use crate::draft::Effect;
 use crate::error::VolumeError;
+use crate::grade::Quality;
 use crate::log::node_blocks;
 use crate::map::VolumeMap;
 use crate::node::extents_of;
@@ -51,7 +51,13 @@ impl PoolState {
         let (tail_steps, tail_bits) = self.clean_tail(&map)?;
         if want > have {
             let after = extents.last().map(|extent| extent.place().disk);
-            draft.taken = self.take(placement, want - have, after, volume.0, more)?;
+            draft.taken = self.take(
+                placement,
+                want - have,
+                (after, volume.0),
+                more,
+                Quality::GoodFirst,
+            )?;
             extents.extend(fresh_extents(&draft.taken, have, map.shared()));
         }
         let grown = VolumeMap::new(size, extents, Arc::clone(map.shared()));
@@ -65,15 +71,16 @@ impl PoolState {
         Ok(self.hand_out(draft))
     }
 
-    /// Clears the range between the end of a volume and the end of its last extent. It must read as zeros
-    /// when the volume grows over it: chunks lose their bits, the rest of the last chunk is overwritten.
+    /// Plans to clear the range between the end of a volume and the end of its last extent. It must read as zeros
+    /// when the volume grows over it: chunks lose their bits, the rest of the last chunk is overwritten. The
+    /// commit clears the bits in memory ([`VolumeMap::clear_behind_end`]).
     fn clean_tail(&self, map: &VolumeMap) -> Result<(Vec<Step>, Option<Change>), VolumeError> {
         let within = map.size().0 % self.geometry.extent_bytes().0;
         let Some(last) = map.extents().last().filter(|_| within > 0) else {
             return Ok((Vec::new(), None));
         };
         let chunk_bytes = self.geometry.chunk_bytes().0;
-        let behind = ChunkSet::of(within.div_ceil(chunk_bytes) as u32..self.geometry.chunks());
+        let behind = map.behind_end();
         let written = last.written();
         let rest = within.next_multiple_of(chunk_bytes) - within;
         let overwrite = rest > 0 && written.has((within / chunk_bytes) as u32);
@@ -98,8 +105,7 @@ impl PoolState {
             });
         }
         steps.push(flush);
-        last.clear(&behind);
-        let written = Written::of(&last.written(), self.geometry);
+        let written = Written::of(&written.without(&behind), self.geometry);
         let runs = vec![BitRun {
             first: last.index(),
             count: 1,

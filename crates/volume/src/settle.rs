@@ -35,6 +35,10 @@ impl PoolState {
             let dirty = shared.take();
             let before = changes.len();
             changes.extend(bits_of(&volume.map, &dirty, &mut disks));
+            let lossy = dirty
+                .iter()
+                .filter(|index| self.lost.contains(&(*id, **index)));
+            changes.extend(lossy.filter_map(|index| loss_of(&volume.map, *index)));
             if changes.len() > before {
                 ids.push(*id);
             }
@@ -57,6 +61,16 @@ impl PoolState {
         draft.effect = Effect::Bits(ids);
         Ok(Some(self.hand_out(draft)))
     }
+}
+
+/// The chunks of an extent that are lost, as a change.
+pub(crate) fn loss_of(map: &VolumeMap, index: u32) -> Option<Change> {
+    let extent = map.extents().get(index as usize)?;
+    Some(Change::Lost {
+        volume: map.volume(),
+        index,
+        chunks: Box::new(extent.lost()),
+    })
 }
 
 /// The bits of the dirty extents as changes, and the disks that hold what they speak of.

@@ -245,6 +245,8 @@ fn disk_text(disk: &DiskView) -> String {
             ),
         ),
         ("errors", disk.errors.to_string()),
+        ("bad and slow places", places(disk)),
+        ("SMART", smart(disk)),
         ("state", state(disk)),
     ])
 }
@@ -282,6 +284,39 @@ fn service_times(times: &ServiceTimesView) -> String {
     text
 }
 
+/// The places that the pool does not use, or for best effort only.
+fn places(disk: &DiskView) -> String {
+    if disk.bad_places + disk.slow_places == 0 {
+        return "none".to_owned();
+    }
+    let mut text = format!("{} bad", disk.bad_places);
+    if disk.slow_places > 0 {
+        text += &format!(
+            ", {} slow (best effort only; up to {} longer than predicted)",
+            disk.slow_places,
+            Span(Nanos(disk.slow_extra_max_ns))
+        );
+    }
+    if disk.places_to_leave > 0 {
+        text += &format!("; data is still to be moved from {}", disk.places_to_leave);
+    }
+    text
+}
+
+/// The drive's own counters.
+fn smart(disk: &DiskView) -> String {
+    let Some(smart) = disk.smart else {
+        return "not available".to_owned();
+    };
+    let count =
+        |count: Option<u64>| count.map_or_else(|| "unknown".to_owned(), |of| of.to_string());
+    format!(
+        "{} pending, {} reallocated sectors",
+        count(smart.pending_sectors),
+        count(smart.reallocated_sectors)
+    )
+}
+
 /// The ratio of actual to predicted service times, and the widening that would avoid overruns.
 fn actual_over_predicted(disk: &DiskView) -> String {
     let (mean, most) = (disk.actual_over_predicted, disk.actual_over_predicted_max);
@@ -299,6 +334,7 @@ fn actual_over_predicted(disk: &DiskView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::view::SmartView;
 
     #[test]
     fn disk_is_found_by_name_number_and_last_part_of_its_name() {
@@ -336,6 +372,30 @@ mod tests {
             text.contains("at most 123.1 %") && text.contains("1.24 times"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn bad_and_slow_places_are_shown() {
+        let mut disk = DiskView::default();
+        let text = disk_text(&disk);
+        assert!(
+            text.contains("none") && text.contains("not available"),
+            "{text}"
+        );
+        disk.bad_places = 2;
+        assert_eq!(places(&disk), "2 bad");
+        disk.slow_places = 1;
+        disk.slow_extra_max_ns = 25_000_000;
+        disk.places_to_leave = 1;
+        assert_eq!(
+            places(&disk),
+            "2 bad, 1 slow (best effort only; up to 25.0 ms longer than predicted); data is still to be moved from 1"
+        );
+        disk.smart = Some(SmartView {
+            pending_sectors: Some(8),
+            reallocated_sectors: None,
+        });
+        assert_eq!(smart(&disk), "8 pending, unknown reallocated sectors");
     }
 
     #[test]

@@ -164,6 +164,18 @@ view! {
         /// The reason of the last failure.
         #[serde(default)]
         last_error: Option<String>,
+        /// Places that are not used any more, because transfers failed there.
+        #[serde(default)]
+        bad_places: u64,
+        /// Places that are used for best effort only, because requests there took longer than predicted.
+        #[serde(default)]
+        slow_places: u64,
+        /// The longest time beyond the prediction at a slow place.
+        #[serde(default)]
+        slow_extra_max_ns: u64,
+        /// Bad places, and slow ones under a reservation, whose data has not been moved away.
+        #[serde(default)]
+        places_to_leave: u64,
         /// The time for which it has not answered, once it counts as stalled; 0 otherwise.
         stalled_ns: u64,
         /// Number of stalls.
@@ -182,7 +194,18 @@ view! {
         profile_doubt: Option<String>,
         /// Its service times with the present profile, over all restarts of the server.
         service_times: ServiceTimesView,
+        /// Counters of the drive itself, where `smartctl` tells them.
+        smart: Option<SmartView>,
     }
+}
+
+/// Counters that a drive keeps of its own places (SMART), as `smartctl` told them last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct SmartView {
+    /// Sectors that the drive could not read and has not replaced.
+    pub pending_sectors: Option<u64>,
+    /// Sectors that the drive has replaced by others.
+    pub reallocated_sectors: Option<u64>,
 }
 
 view! {

@@ -47,6 +47,16 @@ fn every_answer_is_as_it_is_described() {
     }
     ask(200, "GET", "/v1/disks/{number}", ["1", "", ""]);
     ask(200, "GET", "/v1/disks/{number}/profile", ["1", "", ""]);
+    let faults = "/v1/disks/{number}/faults";
+    let fault = json!({ "faults": [{ "from_byte": 1_u64 << 35, "bytes": 512, "rotations": 3 }] });
+    let fault = fault.to_string();
+    let given = ask(200, "PATCH", faults, ["1", "", &fault]);
+    let shown = ask(200, "GET", faults, ["1", "", ""]);
+    assert_eq!(shown, given);
+    let part = fault.replace("512", "513");
+    ask(422, "PATCH", faults, ["1", "", &part]);
+    ask(404, "GET", faults, ["9", "", ""]);
+    ask(200, "PATCH", faults, ["1", "", "{\"faults\":[]}"]);
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);

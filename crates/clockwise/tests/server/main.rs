@@ -6,6 +6,7 @@ mod served;
 
 mod abuse;
 mod admit;
+mod bad_places;
 mod because;
 mod commands;
 mod config;

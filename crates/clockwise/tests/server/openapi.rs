@@ -50,6 +50,7 @@ fn every_call_is_described() {
     delete /v1/volumes/{name}/recordings/{number}
     get /v1/disks
     get /v1/disks/{number}
+    get /v1/disks/{number}/faults
     get /v1/disks/{number}/profile
     get /v1/pool
     get /v1/sessions
@@ -69,6 +70,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings/{number}/check
     get /v1/volumes/{name}/recordings/{number}/index
     get /v1/volumes/{name}/retention
+    patch /v1/disks/{number}/faults
     patch /v1/sessions/{number}
     patch /v1/streams/{id}
     patch /v1/volumes/{name}

@@ -295,6 +295,10 @@ fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
 /// The failure of a round whose bits and places could not be made durable.
 fn settle_failure(round: &Round, error: &PoolError) -> IoFailure {
     match error {
+        // Only a superblock is read. The data is written, and nothing of the transaction is.
+        PoolError::Io(failure @ IoFailure::Disk { op: "read", .. }) => IoFailure::NotNow {
+            reason: format!("the pool's superblock cannot be read: {failure}"),
+        },
         PoolError::Io(failure) => {
             round.record_sync_failure(failure);
             failure.clone()

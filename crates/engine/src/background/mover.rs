@@ -14,12 +14,14 @@
 //! because a stream may have been admitted in between.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use sched::request::Op as Direction;
+use sched::request::{Op as Direction, Urgency};
 use sched::units::SectorCount;
-use volume::{DiskNumber, Move, Place, Placement, VolumeError};
+use volume::moving::Copy;
+use volume::{DiskNumber, DiskRange, Grade, Move, Place, Placement, VolumeError};
 
 use super::raw::{raw_failure, sync_all};
 use crate::state::error::{PoolError, reserved};
@@ -27,6 +29,7 @@ use crate::state::options::Progress;
 use crate::state::pool::admission::Admission;
 use crate::state::pool::core::PoolCore;
 use crate::state::raw::RawIo;
+use crate::state::request::IoFailure;
 use crate::state::volume::VolumeCore;
 
 /// Passes over an extent before best-effort writes are held back.
@@ -43,7 +46,7 @@ pub(crate) fn run(
     placement: &Placement,
     progress: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<(), PoolError> {
-    let raw = RawIo::for_copies(&pool.io.memory, "move").map_err(raw_failure)?;
+    let raw = RawIo::for_copies(&pool.io.memory, "move", Urgency::Async).map_err(raw_failure)?;
     let total = volume.map().extents().len() as u64;
     for index in 0..total {
         let at = Progress { done: index, total };
@@ -60,6 +63,8 @@ pub(crate) fn run(
                 volume,
                 raw: &raw,
                 index: index as u32,
+                target: Quality::Any,
+                unreadable: Unreadable::Stays,
             };
             mover.run(placement, &mut || progress(at))?;
         }
@@ -80,12 +85,99 @@ fn suits(pool: &PoolCore, placement: &Placement, place: Place) -> bool {
     on_disk && within
 }
 
+/// The fate of an extent with chunks that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unreadable {
+    /// It stays where it is.
+    Stays,
+    /// It moves without these chunks. Their data is lost, and reads of them fail until they are written again.
+    IsLeft,
+}
+
+/// Places that an extent may be moved to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Quality {
+    /// Slow ones where there is no other.
+    Any,
+    /// Good ones.
+    Good,
+}
+
+/// How an extent leaves a bad or slow place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Escape {
+    pub(crate) urgency: Urgency,
+    pub(crate) unreadable: Unreadable,
+}
+
+/// Moves an extent of a volume away from its place, if that is bad or slow, to a good one on the same disk: as near as
+/// possible in speed, and not slower. A volume keeps to its disks, for they were chosen for it.
+///
+/// # Errors
+/// When there is no such place, or the copy failed.
+pub(crate) fn escape(
+    pool: &Arc<PoolCore>,
+    volume: &Arc<VolumeCore>,
+    index: u32,
+    how: Escape,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), PoolError> {
+    let raw = RawIo::for_copies(&pool.io.memory, "repair", how.urgency).map_err(raw_failure)?;
+    let mover = Mover {
+        pool,
+        volume,
+        raw: &raw,
+        index,
+        target: Quality::Good,
+        unreadable: how.unreadable,
+    };
+    let Some(place) = volume.map().places().nth(index as usize) else {
+        return Ok(());
+    };
+    let disk = &pool.io.disks[disk_index(place.disk)];
+    if !disk.grades.lock().contains_key(&place.extent) {
+        return Ok(());
+    }
+    let moved = mover.run(&no_slower(pool, place), go_on);
+    match moved {
+        Err(PoolError::NoSpace { .. } | PoolError::BadPlacement(_)) => {
+            let anywhere = Placement {
+                disks: vec![place.disk],
+                ..Placement::default()
+            };
+            mover.run(&anywhere, go_on)
+        }
+        other => other,
+    }
+}
+
+/// The zone that a place lies in, and the faster ones before it.
+fn no_slower(pool: &PoolCore, place: Place) -> Placement {
+    let predictor = &pool.io.disks[disk_index(place.disk)].predictor;
+    let zone = predictor.zone_of(pool.io.geometry.sector_of(place));
+    let zones = (0..=zone)
+        .rev()
+        .filter_map(|zone| predictor.zone_range(zone));
+    let within = zones.map(|range| DiskRange {
+        disk: place.disk,
+        start: range.start,
+        count: range.end.saturating_since(range.start),
+    });
+    Placement {
+        disks: vec![place.disk],
+        within: within.collect(),
+        ..Placement::default()
+    }
+}
+
 /// The move of one extent.
 struct Mover<'a> {
     pool: &'a Arc<PoolCore>,
     volume: &'a Arc<VolumeCore>,
     raw: &'a RawIo,
     index: u32,
+    target: Quality,
+    unreadable: Unreadable,
 }
 
 /// The result of an attempt to begin.
@@ -127,7 +219,13 @@ impl Mover<'_> {
         meta.resume(self.pool)?;
         // If another server has opened the pool, places that are free here may be in use there.
         meta.verify(self.pool)?;
-        let begun = meta.state.begin_move(self.volume.id, self.index, placement);
+        let begun = match self.target {
+            Quality::Any => meta.state.begin_move(self.volume.id, self.index, placement),
+            Quality::Good => {
+                let (volume, index) = (self.volume.id, self.index);
+                meta.state.begin_move_to_good(volume, index, placement)
+            }
+        };
         let moved = match begun {
             Ok(moved) => moved,
             Err(VolumeError::NoSuchExtent { .. }) => return Ok(BeginResult::Gone),
@@ -167,8 +265,9 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Holds back writes and waits until none is under way, unless a stream may write to the extent. A stream that is
-    /// admitted later, under the same lock, thaws the extent.
+    /// Holds back writes and waits until none is under way. Those of a stream that may write to the extent are not held
+    /// back, and the first instant without one is waited for. A stream that is admitted later, under the same lock,
+    /// thaws the extent.
     fn hold(&self, moved: &Move) {
         let bytes = self.pool.io.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
@@ -177,7 +276,9 @@ impl Mover<'_> {
             .reservers(self.volume.id, Some(start..start + bytes))
             .any(|stream| stream.op == Direction::Write);
         if is_written_by_stream {
-            return;
+            drop(admission);
+            let at_rest = || moved.writers() == 0;
+            return self.volume.wait_until(&self.pool.worker, at_rest);
         }
         moved.freeze();
         drop(admission);
@@ -216,18 +317,60 @@ impl Mover<'_> {
 
     /// Copies the chunks that are due.
     fn pass(&self, moved: &mut Move, go_on: &mut dyn FnMut() -> bool) -> Result<(), PoolError> {
-        let (from, to) = (
-            disk_index(moved.source().disk),
-            disk_index(moved.target().disk),
-        );
         for copy in moved.pass() {
-            let disks = &self.pool.io.disks;
-            let (from, to) = ((from, copy.from), (to, copy.to));
-            if !self.raw.copy(disks, from, to, copy.count, go_on)? {
-                return Err(PoolError::Stopped);
+            let Err(failure) = self.copy(moved, &copy, go_on) else {
+                continue;
+            };
+            if !self.may_leave(&failure) {
+                return Err(failure);
+            }
+            for one in moved.single(&copy) {
+                match self.copy(moved, &one, go_on) {
+                    Ok(()) => {}
+                    Err(failure) if self.may_leave(&failure) => moved.leave(&one),
+                    Err(failure) => return Err(failure),
+                }
             }
         }
         Ok(())
+    }
+
+    fn copy(
+        &self,
+        moved: &Move,
+        copy: &Copy,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), PoolError> {
+        let disks = &self.pool.io.disks;
+        let from = (disk_index(moved.source().disk), copy.from);
+        let to = (disk_index(moved.target().disk), copy.to);
+        match self.raw.copy(disks, from, to, copy.count, go_on) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(PoolError::Stopped),
+            Err(failure) => {
+                self.note(moved, &failure);
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// True if chunks that failed with this may be left behind: the medium of the source could not be read.
+    fn may_leave(&self, failure: &PoolError) -> bool {
+        let is_read = matches!(failure, PoolError::Io(IoFailure::Disk { op: "read", .. }));
+        self.unreadable == Unreadable::IsLeft && is_read && self.raw.failed_medium.load(Relaxed)
+    }
+
+    /// Notes a place that failed the copy.
+    fn note(&self, moved: &Move, failure: &IoFailure) {
+        let place = match failure {
+            IoFailure::Disk { op: "read", .. } => moved.source(),
+            IoFailure::Disk { op: "write", .. } => moved.target(),
+            _ => return,
+        };
+        let disk = &self.pool.io.disks[disk_index(place.disk)];
+        if self.raw.failed_medium.load(Relaxed) && disk.suspects.failed(place.extent) {
+            self.pool.repairs.note(place, Grade::Bad);
+        }
     }
 
     /// Switches and commits if the extent is idle at this moment.

@@ -3,13 +3,15 @@
 
 mod steps;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use sched::request::{Class, Op as Direction, Order, Urgency};
 use sched::units::{SECTOR_BYTES, Sector, SectorCount};
 
 pub(crate) use steps::{FailedStep, StepError, sync_all};
 
 use crate::buffer::{Buffer, BufferError, Memory, MemoryError};
-use crate::completion::CompletionQueue;
+use crate::completion::{CompletionQueue, IoError};
 use crate::dispatcher::Io;
 use crate::state::disk::core::DiskCore;
 use crate::state::error::{PoolError, host};
@@ -72,11 +74,16 @@ impl RawIo {
             queue: CompletionQueue::new(WINDOW)?,
             urgency,
             piece_bytes: PIECE_BYTES,
+            failed_medium: AtomicBool::new(false),
         })
     }
 
-    /// Resources for copies: one request at a time, as large as memory permits, of low urgency.
-    pub(crate) fn for_copies(memory: &Memory, name: &str) -> Result<Self, RawError> {
+    /// Resources for copies: one request at a time, as large as memory permits.
+    pub(crate) fn for_copies(
+        memory: &Memory,
+        name: &str,
+        urgency: Urgency,
+    ) -> Result<Self, RawError> {
         let mut sizes = COPY_BYTES.into_iter();
         let (account, piece_bytes) = loop {
             let bytes = sizes.next().unwrap_or(COPY_BYTES_LEAST);
@@ -90,8 +97,9 @@ impl RawIo {
         Ok(Self {
             account,
             queue: CompletionQueue::new(WINDOW)?,
-            urgency: Urgency::Async,
+            urgency,
             piece_bytes,
+            failed_medium: AtomicBool::new(false),
         })
     }
 
@@ -284,6 +292,8 @@ impl<'a> RequestWindow<'a> {
                 Some(flight.buffer)
             }
             Err(error) => {
+                let is_of_medium = matches!(error, IoError::Disk(error) if error.is_of_medium());
+                self.raw.failed_medium.store(is_of_medium, Relaxed);
                 let (direction, start, count) = (flight.direction, flight.start, flight.count);
                 let failure = disk.failure(direction, start, count, error, &completion.timing);
                 self.failure.get_or_insert(failure);

@@ -1,11 +1,12 @@
 //! Handles of a dispatcher, for submitters and the control plane.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use sched::disk::TaskKind;
 use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Nanos, SectorCount, Time};
+use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use super::request::{Io, RejectReason, Rejected};
 use super::{Control, ControlError, DispatcherReport, Health, Shared, Stopped};
@@ -151,6 +152,11 @@ impl DispatcherHandle {
             corrected,
             published,
         });
+    }
+
+    /// Has best effort in this stretch of the disk predicted to take longer than the profile says.
+    pub fn set_slow(&self, range: Range<Sector>, extra: Nanos) {
+        self.control(Control::SetSlow { range, extra });
     }
 
     /// A report of the current state.

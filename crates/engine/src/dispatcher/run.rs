@@ -163,6 +163,7 @@ impl Runner {
                 corrected,
                 published,
             } => self.state.set_delta_l(now, corrected, published),
+            Control::SetSlow { range, extra } => self.state.set_slow(range, extra),
             Control::Cancel(id) => self.state.cancel(now, id),
             Control::Report(reply) => send_reply(reply, self.state.report(now)),
             Control::Health(reply) => send_reply(reply, self.state.health(now)),

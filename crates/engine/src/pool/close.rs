@@ -78,6 +78,7 @@ impl PoolCore {
         for disk in &self.io.disks {
             disk.stop();
         }
+        self.repairs.stop();
         // Requests under way now fail at the disks, one after another, and their waiters are answered.
         let volumes: Vec<_> = self.volumes.read().values().cloned().collect();
         let disks: Vec<&DiskCore> = self.io.disks.iter().collect();

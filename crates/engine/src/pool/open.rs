@@ -26,6 +26,7 @@ use crate::state::pool::core::{CoreParts, PoolCore};
 use crate::state::pool::io::IoCore;
 use crate::state::pool::keeper::Keeper;
 use crate::state::pool::meta::Meta;
+use crate::state::pool::repair::Repairs;
 use crate::state::raw::RawIo;
 use crate::state::worker::Worker;
 use crate::volume_io::jobs;
@@ -142,6 +143,8 @@ impl Pool {
         let owner: Owner = random()?;
         let started = core.meta.lock().change(&core, |state| state.start(owner));
         started.map_err(PoolError::of_start)?;
+        core.repairs.start(&core);
+        core.repairs.sweep();
         raise_floors(&core, options.floor)?;
         Ok(pool)
     }
@@ -306,9 +309,13 @@ fn assemble(
         ..ThreadParams::ordinary("pool worker")
     };
     let (committer, keeper) = (Arc::new(Committer::default()), Arc::new(Keeper::default()));
+    let repairs = Arc::new(Repairs::default());
     let denied = {
         let (committer, keeper) = (Arc::clone(&committer), Arc::clone(&keeper));
-        worker.start(&params, move |job| jobs::perform(job, &committer, &keeper))
+        let repairs = Arc::clone(&repairs);
+        worker.start(&params, move |job| {
+            jobs::perform(job, &committer, &keeper, &repairs);
+        })
     };
     let denied = denied.map_err(|error| host("the pool's worker", error))?;
     warnings.add_denied(&denied, "the pool's worker");
@@ -333,6 +340,7 @@ fn assemble(
         worker,
         committer,
         keeper,
+        repairs,
         meta,
         policy,
         warnings: warnings.into_warnings(),

@@ -2,4 +2,5 @@
 
 pub(crate) mod core;
 pub(crate) mod feeder;
+pub(crate) mod suspects;
 pub(crate) mod syncer;

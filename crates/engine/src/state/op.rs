@@ -17,12 +17,13 @@ use sched::request::{Op as Direction, RequestId, Urgency};
 use sched::units::{Sector, SectorCount, Time};
 use smallvec::SmallVec;
 use volume::extent::{InUse, WriteInUse};
+use volume::{DiskNumber, Grade, Place};
 
 use super::charge::Charge;
 use super::client::ClientCore;
 use super::predecessors::DiskPredecessors;
 use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
-use super::volume::VolumeCore;
+use super::volume::{Attempt, VolumeCore};
 use super::worker::{Job, Worker};
 use crate::buffer::Segments;
 use crate::clock;
@@ -33,6 +34,9 @@ use crate::disk::Durability;
 /// They take about a microsecond, longer than a running thread ever holds the lock.
 const LOCK_TRIES: u32 = 100;
 
+/// The number of times that a request's writes may be tried again at another place. Each time costs a copy of an extent.
+const REWRITES_MAX: u32 = 4;
+
 /// One disk request of an op.
 pub(crate) struct Part {
     pub(crate) disk: usize,
@@ -41,6 +45,18 @@ pub(crate) struct Part {
     pub(crate) hold: Hold,
     /// The disk's id of it, if ids are kept (`volume_io::after`).
     pub(crate) id: Option<RequestId>,
+    pub(crate) attempt: Attempt,
+}
+
+/// A write to a bad place, whose op waits until it has been made elsewhere or cannot be.
+pub(crate) struct FailedWrite {
+    pub(crate) op: Arc<Op>,
+    pub(crate) volume: Arc<VolumeCore>,
+    /// The index of the extent in the volume.
+    pub(crate) extent: u32,
+    /// The place at which it failed.
+    pub(crate) place: Place,
+    pub(crate) failure: IoFailure,
 }
 
 /// Keeps an extent in place until the disk has answered.
@@ -103,6 +119,8 @@ pub(crate) struct ActiveRequest {
     pub(crate) dependents: Vec<Dependent>,
     /// Its predecessors on its disk, until they are complete.
     pub(crate) predecessors: Option<Box<DiskPredecessors>>,
+    /// Writes of it that have been tried again at another place.
+    pub(crate) rewrites: u32,
     /// Every part has been queued at its disk, under the id that was kept.
     pub(crate) handed_over: bool,
     pub(crate) failure: Option<IoFailure>,
@@ -113,6 +131,58 @@ pub(crate) struct ActiveRequest {
     /// A thread sleeps on it; it does not go through the completion queue.
     pub(crate) synchronous: bool,
     pub(crate) done: bool,
+}
+
+fn place(disk: usize, extent: u32) -> Place {
+    Place {
+        disk: DiskNumber(disk as u16),
+        extent,
+    }
+}
+
+impl ActiveRequest {
+    /// The write that failed, if it may be tried again at another place. Writes ordered after it have failed with it at
+    /// the disk, so one that others name is not.
+    fn take_for_rewrite(
+        &mut self,
+        hold: &Hold,
+        op: &Arc<Op>,
+        failure: IoFailure,
+    ) -> Option<FailedWrite> {
+        let Hold::Write(in_use) = hold else {
+            return None;
+        };
+        let may = self.rewrites < REWRITES_MAX
+            && self.failure.is_none()
+            && self.dependents.is_empty()
+            && self.predecessors.is_none();
+        if !may {
+            return None;
+        }
+        self.rewrites += 1;
+        Some(FailedWrite {
+            op: Arc::clone(op),
+            volume: Arc::clone(&self.volume),
+            extent: in_use.extent().index(),
+            place: in_use.extent().place(),
+            failure,
+        })
+    }
+
+    /// The block is complete with its last part, also if that was made without a deadline of its own.
+    fn make_timeliness_whole(&mut self) {
+        let completed = self.completed;
+        if let Some(of) = self
+            .timeliness
+            .as_mut()
+            .filter(|of| of.completed < completed)
+        {
+            let longer = completed.saturating_since(of.completed.max(of.deadline));
+            of.completed = completed;
+            of.late = completed.saturating_since(of.deadline);
+            of.late_net = of.late_net.saturating_add(longer);
+        }
+    }
 }
 
 /// The mutable state of an op.
@@ -196,9 +266,15 @@ impl Op {
             Hold::Write(_) => Direction::Write,
             Hold::Read { .. } | Hold::Released => Direction::Read,
         };
+        let timing = &completion.timing;
+        active.completed = active.completed.max(timing.completed);
+        active.charge.answered(disk, completion);
+        note_timeliness(&mut active.timeliness, timing);
+        let mut failed = None;
         match completion.result {
             Ok(()) => {
                 disk.transferred(direction, count);
+                self.note_success(at, start, timing);
                 if let Hold::Write(in_use) = hold {
                     if disk.durability == Durability::Host {
                         active.volume.set_unsynced(at);
@@ -214,19 +290,55 @@ impl Op {
                 });
             }
             Err(error) => {
+                let failure = disk.failure(direction, start, count, error, timing);
+                let is_place = self.note_error(at, start, error);
+                failed = is_place
+                    .then_some(&hold)
+                    .and_then(|hold| active.take_for_rewrite(hold, &self.arc(), failure.clone()));
                 drop(hold);
-                let failure = disk.failure(direction, start, count, error, &completion.timing);
-                active.failure.get_or_insert(failure);
+                if failed.is_none() {
+                    active.failure.get_or_insert(failure);
+                }
             }
         }
-        let timing = &completion.timing;
-        active.completed = active.completed.max(timing.completed);
-        active.charge.answered(disk, completion);
-        note_timeliness(&mut active.timeliness, timing);
         if direction == Direction::Write {
             active.volume.write_ended(&self.client.worker);
         }
-        self.unit_done(state);
+        match failed {
+            Some(write) => self.client.worker.post(Job::Rewrite(write)),
+            None => self.unit_done(state),
+        }
+    }
+
+    /// Notes a transfer that succeeded, and how much longer than predicted it took.
+    fn note_success(&self, disk: usize, start: Sector, timing: &Timing) {
+        let io = &self.client.io;
+        let Some(extent) = io.geometry.extent_at(start) else {
+            return;
+        };
+        let suspects = &io.disks[disk].suspects;
+        let longest = suspects.succeeded(extent, timing.overrun, timing.completed);
+        if let Some(longest) = longest {
+            let extra_us = u32::try_from(longest.0.div_ceil(1_000)).unwrap_or(u32::MAX);
+            let place = place(disk, extent);
+            let grade = Grade::Slow { extra_us };
+            self.client.worker.post(Job::Trouble(place, grade));
+        }
+    }
+
+    /// Notes an error. Returns true if its place is to blame, which the pool then records.
+    fn note_error(&self, disk: usize, start: Sector, error: IoError) -> bool {
+        let io = &self.client.io;
+        let is_of_medium = matches!(error, IoError::Disk(error) if error.is_of_medium());
+        let Some(extent) = io.geometry.extent_at(start).filter(|_| is_of_medium) else {
+            return false;
+        };
+        let is_place = io.disks[disk].suspects.failed(extent);
+        if is_place {
+            let place = place(disk, extent);
+            self.client.worker.post(Job::Trouble(place, Grade::Bad));
+        }
+        is_place
     }
 
     /// Counts one outstanding unit as done; the last one ends the transfers.
@@ -279,6 +391,9 @@ impl Op {
         active.done = true;
         if active.kind.is_change() {
             active.volume.note_change(active.completed);
+        }
+        if active.rewrites > 0 {
+            active.make_timeliness_whole();
         }
         let idle = active.charge.finished(
             &self.client.io,

@@ -7,3 +7,4 @@ pub(crate) mod frozen;
 pub(crate) mod io;
 pub(crate) mod keeper;
 pub(crate) mod meta;
+pub(crate) mod repair;

@@ -1,5 +1,7 @@
 //! Resources of the engine's own transfers.
 
+use std::sync::atomic::AtomicBool;
+
 use sched::request::Urgency;
 
 use crate::buffer::Account;
@@ -11,4 +13,6 @@ pub(crate) struct RawIo {
     pub(crate) queue: CompletionQueue,
     pub(crate) urgency: Urgency,
     pub(crate) piece_bytes: usize,
+    /// The last failure was one of the medium.
+    pub(crate) failed_medium: AtomicBool,
 }

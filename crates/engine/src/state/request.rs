@@ -65,6 +65,11 @@ pub enum IoFailure {
         /// The error.
         reason: String,
     },
+    /// The data was on a bad place of a disk and could not be read when its extent was moved away.
+    #[error(
+        "the data is lost: it was on a bad place of a disk; writing or discarding it makes the range usable"
+    )]
+    Lost,
     /// The volume is read-only after a failure.
     #[error("volume {volume:?} takes no more writes until the pool is opened again: {reason}")]
     Poisoned {

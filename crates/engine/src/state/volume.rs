@@ -45,6 +45,16 @@ pub(crate) struct Parked {
     pub(crate) op: Arc<Op>,
     pub(crate) span: WriteSpan,
     pub(crate) content: WriteContent,
+    pub(crate) attempt: Attempt,
+}
+
+/// The attempt of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    First,
+    /// After an error, at another place. It is best effort: a stream has reserved nothing for it, and its next blocks
+    /// must not wait.
+    Again,
 }
 
 /// Requests that wait to be made durable together.

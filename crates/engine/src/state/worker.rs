@@ -8,12 +8,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use volume::{Grade, Place};
 
 use crate::completion::Completion;
 use crate::event::Doorbell;
 use crate::handoff::Mailbox;
 use crate::rt::{self, ThreadParams};
-use crate::state::op::Op;
+use crate::state::op::{FailedWrite, Op};
 use crate::state::round::Round;
 use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
@@ -33,6 +34,10 @@ pub(crate) enum Job {
     Gate(Arc<VolumeCore>),
     /// Parked spans of the volume may begin.
     Retry(Arc<VolumeCore>),
+    /// A write failed at a bad place.
+    Rewrite(FailedWrite),
+    /// A place has turned out to be bad or slow.
+    Trouble(Place, Grade),
     /// The op needs a flush round.
     Join(Arc<Op>),
     /// The disks' syncs of a round have ended.

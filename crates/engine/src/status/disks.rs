@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sched::units::{Nanos, SECTOR_BYTES, Time};
 use serde::Serialize;
 
-use super::health;
+use super::{health, places};
 use crate::disk::Durability;
 use crate::dispatcher::DispatcherReport;
 use crate::latency::Latency;
@@ -108,6 +108,14 @@ pub struct DiskStatus {
     pub write_errors: u64,
     /// The last error.
     pub last_error: Option<String>,
+    /// Places that are not used any more, because transfers failed there.
+    pub bad_places: u64,
+    /// Places that are used for best effort only, because requests there took longer than predicted.
+    pub slow_places: u64,
+    /// The longest time beyond the prediction at a slow place.
+    pub slow_extra_max_ns: u64,
+    /// Bad places, and slow ones under a reservation, whose data has not been moved away.
+    pub places_to_leave: u64,
     /// Time for which it, or the host for it, has not answered, if that counts as stalled; otherwise 0.
     pub stalled_ns: u64,
     /// Number of stalls.
@@ -145,6 +153,7 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
             floor,
         )
     };
+    let places = places::of(core, index);
     let report = disk.handle.report().ok();
     let health = health::disk(&core.io, disk);
     let mut status = DiskStatus {
@@ -182,6 +191,10 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         read_errors: health.read_errors,
         write_errors: health.write_errors,
         last_error: health.last_error,
+        bad_places: places.bad,
+        slow_places: places.slow,
+        slow_extra_max_ns: places.slow_extra_max.0,
+        places_to_leave: places.to_leave,
         stalled_ns: health.stalled_ns,
         stalls: health.stalls,
         comebacks: health.comebacks,

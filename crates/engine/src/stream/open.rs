@@ -89,6 +89,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     if let Some(until) = spec.span.and_then(|span| span.until) {
         pool.keeper.close_at(until, &core);
     }
+    pool.repairs.sweep();
     Ok(stream::stream(Arc::clone(pool), core, client, spec.volume))
 }
 

@@ -9,7 +9,7 @@ mod track;
 
 use std::sync::Arc;
 
-use sched::request::{Op as Direction, Order};
+use sched::request::{Class, Op as Direction, Order, Urgency};
 use sched::units::{SECTOR_BYTES, Sector};
 use smallvec::SmallVec;
 use volume::extent::Extent;
@@ -23,10 +23,10 @@ use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::state::charge::Charge;
 use crate::state::disk::feeder::SubmitMode;
-use crate::state::op::{ActiveRequest, Hold, Op, Part};
+use crate::state::op::{ActiveRequest, FailedWrite, Hold, Op, Part};
 use crate::state::predecessors::ReadyRequests;
 use crate::state::request::{IoFailure, VolumeOp};
-use crate::state::volume::{Parked, VolumeCore, WriteContent};
+use crate::state::volume::{Attempt, Parked, VolumeCore, WriteContent};
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was shrunk and the range is not part of it any more",
@@ -44,6 +44,7 @@ pub(crate) fn start(op: &Arc<Op>, mode: SubmitMode) {
             active,
             planned: &mut planned,
             parked: &mut parked,
+            attempt: Attempt::First,
         };
         plan.whole();
         let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
@@ -94,6 +95,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
                 active,
                 planned: &mut planned,
                 parked: &mut again,
+                attempt: parked.attempt,
             };
             plan.span(parked.span, parked.content, false);
             if let Some(parked) = again.pop() {
@@ -115,12 +117,66 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
     }
 }
 
+/// Makes a failed write again, after its extent has moved to another place.
+pub(crate) fn rewrite(write: FailedWrite) {
+    let FailedWrite {
+        op, volume, extent, ..
+    } = write;
+    let mut planned = ReadyRequests::new();
+    let mut parked = Vec::new();
+    {
+        let mut state = op.state.lock();
+        let active = state.active.as_mut().expect("it waits for this to end");
+        let map = volume.map();
+        let spans = map.writes(active.offset, active.len as usize);
+        let span = spans
+            .ok()
+            .and_then(|mut all| all.find(|span| span.extent() == extent));
+        let content = match active.kind {
+            VolumeOp::Write { .. } => WriteContent::Data,
+            _ => WriteContent::Zeros,
+        };
+        let mut plan = Plan {
+            op: &op,
+            active,
+            planned: &mut planned,
+            parked: &mut parked,
+            attempt: Attempt::Again,
+        };
+        match span {
+            Some(span) => plan.span(span, content, false),
+            None => plan.failed(CUT),
+        }
+        if planned.is_empty() && parked.is_empty() {
+            op.unit_done(&mut state);
+        }
+    }
+    for parked in parked {
+        volume.park(parked, &op.client.worker);
+    }
+    for (disk, io) in planned.drain(..) {
+        op.client.io.disks[disk]
+            .feeder
+            .submit(io, SubmitMode::NonBlocking);
+    }
+}
+
+/// Fails a write that cannot be made elsewhere.
+pub(crate) fn give_up(write: FailedWrite) {
+    let mut state = write.op.state.lock();
+    if let Some(active) = &mut state.active {
+        active.failure.get_or_insert(write.failure);
+        write.op.unit_done(&mut state);
+    }
+}
+
 /// The division of an op into disk requests.
 struct Plan<'a> {
     op: &'a Arc<Op>,
     active: &'a mut ActiveRequest,
     planned: &'a mut ReadyRequests,
     parked: &'a mut Vec<Parked>,
+    attempt: Attempt,
 }
 
 /// A read of an extent that may be extended over a hole.
@@ -222,15 +278,18 @@ impl Plan<'_> {
             let Some(memory) = self.memory(piece.buffer, whole) else {
                 return;
             };
-            let Source::Disk {
-                disk,
-                start,
-                count,
-                in_use,
-            } = piece.source
-            else {
-                memory.fill_zero();
-                continue;
+            let (disk, start, count, in_use) = match piece.source {
+                Source::Disk {
+                    disk,
+                    start,
+                    count,
+                    in_use,
+                } => (disk, start, count, in_use),
+                Source::Zeros => {
+                    memory.fill_zero();
+                    continue;
+                }
+                Source::Lost => return self.failed(IoFailure::Lost),
             };
             if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
                 let shared = &self.op.client.io.memory;
@@ -249,6 +308,7 @@ impl Plan<'_> {
                     count,
                     hold: Hold::Read { _in_use: in_use },
                     id: None,
+                    attempt: Attempt::First,
                 },
                 memory,
             };
@@ -284,6 +344,7 @@ impl Plan<'_> {
                 op: Arc::clone(self.op),
                 span,
                 content,
+                attempt: self.attempt,
             }),
             Err(Refused::Gone) => self.failed(CUT),
         }
@@ -317,8 +378,10 @@ impl Plan<'_> {
             count: piece.count,
             hold: Hold::Write(piece.in_use),
             id: None,
+            attempt: self.attempt,
         };
-        let on_disk = |earlier: &&Part| earlier.disk == part.disk;
+        let on_disk =
+            |earlier: &&Part| earlier.disk == part.disk && earlier.attempt == Attempt::First;
         let lane = self.active.parts.iter().filter(on_disk).count();
         self.part(part, lane, Direction::Write, memory);
     }
@@ -333,9 +396,13 @@ impl Plan<'_> {
         Ok(memory)
     }
 
-    /// The memory of a part of the op; the whole memory is passed on without slicing.
+    /// The memory of a part of the op. The whole memory of a read is passed on without slicing; that of a write is kept,
+    /// because the write may have to be made again.
     fn memory(&mut self, range: std::ops::Range<usize>, whole: bool) -> Option<Segments> {
-        if whole && let Some(data) = self.active.data.take() {
+        if whole
+            && self.active.kind == VolumeOp::Read
+            && let Some(data) = self.active.data.take()
+        {
             return Some(data);
         }
         let sliced = match &self.active.data {
@@ -355,7 +422,11 @@ impl Plan<'_> {
     fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
         let disks = &self.op.client.io.disks;
         let active = &mut *self.active;
-        let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
+        let class = match self.attempt {
+            Attempt::First => active.charge.class(part.disk, lane, active.urgency),
+            Attempt::Again => Some(Class::BestEffort(Urgency::Sync)),
+        };
+        let Some(class) = class else {
             return self.failed(IoFailure::Cancelled {
                 reason: "the stream has not reserved that part of the volume",
             });

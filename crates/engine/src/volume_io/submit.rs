@@ -202,6 +202,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
         parts: SmallVec::new(),
         dependents: Vec::new(),
         predecessors: None,
+        rewrites: 0,
         handed_over: false,
         failure,
         user_data: request.user_data,

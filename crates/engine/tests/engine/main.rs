@@ -19,6 +19,7 @@ mod pool;
 mod pool_allocations;
 mod realtime;
 mod realtime_refused;
+mod repairs;
 mod same_moment;
 mod schedulers;
 mod shutdown;

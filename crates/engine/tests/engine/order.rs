@@ -156,6 +156,10 @@ fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
     let ends: Vec<_> = (0..2).map(|_| bench.finish()).collect();
     assert_eq!([ends[0].tag, ends[1].tag], [failed, write]);
     assert!(ends[0].result.is_err() && ends[1].result.is_ok());
+    // The pool tries to move the extent away, and cannot.
+    until("the move has failed", || {
+        bench.pool.health().disks[0].read_errors == 2
+    });
 
     bench.rig.platters[0]
         .fail_reads

@@ -153,7 +153,7 @@ impl DiskScheduler {
             let end = end.max(from / unit * unit + unit);
             count = left.min(SectorCount(end - from));
         }
-        let predicted = self.predictor.predict(self.head, request.op, start, count);
+        let predicted = self.predict(request.op, start, count);
         Dispatch {
             id: request.id,
             op: request.op,
@@ -166,6 +166,22 @@ impl DiskScheduler {
         }
     }
 
+    /// The piece as a container pays for it. No slice is shorter than the longest piece, so a piece that is longer
+    /// because the disk is slow there would never fit; it counts as the longest, and the rest is an overrun.
+    fn in_container(&self, piece: Dispatch) -> Dispatch {
+        let over = self
+            .need_in_container(&piece)
+            .saturating_sub(self.piece_max);
+        let plain = self
+            .predictor
+            .predict(self.head, piece.op, piece.start, piece.count);
+        let predicted = piece.predicted.saturating_sub(over);
+        Dispatch {
+            predicted: predicted.max(plain.min(piece.predicted)),
+            ..piece
+        }
+    }
+
     /// A container's turn: its client's next request, or a short wait for one, or its end (`None`).
     pub(super) fn serve_container(&mut self, now: Time, task: TaskId) -> Option<Decision> {
         let Open {
@@ -175,7 +191,8 @@ impl DiskScheduler {
             left,
         } = self.servers.open(task, &self.core)?;
         match self.pick(Scope::Account(account), now) {
-            Some((pick, mut piece)) if self.need_in_container(&piece) <= left => {
+            Some((pick, piece)) if self.need_in_container(&self.in_container(piece)) <= left => {
+                let mut piece = self.in_container(piece);
                 let synchronous = self.queue.is_synchronous(pick.slot);
                 self.servers.touch(task, synchronous);
                 piece.deadline = Some(deadline);

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -44,6 +45,18 @@ impl Content {
     }
 }
 
+/// A fault of transfers that touch a range of sectors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlaceFault {
+    pub sectors: Range<u64>,
+    /// The direction; both if there is none.
+    pub op: Option<Op>,
+    /// The transfer fails; otherwise it only takes longer.
+    pub fails: bool,
+    /// The time that it takes longer, in nanoseconds.
+    pub longer_ns: u64,
+}
+
 /// The platters: what stays when a pool is dropped.
 pub struct Platter {
     content: Mutex<Content>,
@@ -60,6 +73,8 @@ pub struct Platter {
     pub fail_filled: AtomicU64,
     pub fail_reads: AtomicBool,
     pub fail_syncs: AtomicBool,
+    /// Places that fail, or take longer.
+    pub faults: Mutex<Vec<PlaceFault>>,
     /// Nothing is answered from now on.
     pub stalled: AtomicBool,
     /// Every transfer takes this long, in nanoseconds.
@@ -85,11 +100,25 @@ impl Platter {
             fail_filled: AtomicU64::new(0),
             fail_reads: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
+            faults: Mutex::default(),
             stalled: AtomicBool::new(false),
             delay_ns: AtomicU64::new(0),
             free_at: AtomicU64::new(0),
             held: Mutex::new(false),
             released: Condvar::new(),
+        })
+    }
+
+    /// True if a place fails this transfer, and the time that it takes longer.
+    fn fault_of(&self, io: &DiskIo) -> (bool, u64) {
+        let faults = self.faults.lock().unwrap();
+        let end = io.start.0 + io.count.0;
+        let met = faults.iter().filter(|fault| {
+            let is_here = fault.sectors.start < end && io.start.0 < fault.sectors.end;
+            is_here && fault.op.is_none_or(|only| only == io.op)
+        });
+        met.fold((false, 0), |(fails, longer), fault| {
+            (fails || fault.fails, longer + fault.longer_ns)
         })
     }
 
@@ -194,6 +223,9 @@ impl MemDisk {
             errno: 5,
             start: io.start,
         });
+        if platter.fault_of(io).0 {
+            return error;
+        }
         let size = (io.count.0 as usize) * SECTOR;
         match io.op {
             Op::Read => {
@@ -253,7 +285,7 @@ impl Disk for MemDisk {
         let begin = clock::now()
             .0
             .max(self.platter.free_at.load(Ordering::SeqCst));
-        let end = begin + delay;
+        let end = begin + delay + self.platter.fault_of(&io).1;
         self.platter.free_at.store(end, Ordering::SeqCst);
         self.queue.push_back((io, Time(end)));
         Ok(())

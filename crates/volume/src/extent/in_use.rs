@@ -84,6 +84,7 @@ impl WriteInUse {
     pub fn written(self) {
         if let Some(first) = &self.first {
             self.extent.detail().written.insert(first);
+            self.extent.found(first);
             self.extent.volume.mark(self.extent.index);
         }
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::Move;
 use crate::draft::Effect;
 use crate::error::VolumeError;
+use crate::grade::Quality;
 use crate::ondisk::change::Change;
 use crate::place::VolumeId;
 use crate::placement::Placement;
 use crate::pool::{Phase, PoolState};
-use crate::settle::bits_of;
+use crate::settle::{bits_of, loss_of};
 use crate::transaction::{Step, Transaction};
 
 impl PoolState {
@@ -25,6 +26,29 @@ impl PoolState {
         volume: VolumeId,
         extent: u32,
         target: &Placement,
+    ) -> Result<Move, VolumeError> {
+        self.begin(volume, extent, target, Quality::GoodFirst)
+    }
+
+    /// As [`PoolState::begin_move`], to a place that is not slow either.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_move_to_good(
+        &mut self,
+        volume: VolumeId,
+        extent: u32,
+        target: &Placement,
+    ) -> Result<Move, VolumeError> {
+        self.begin(volume, extent, target, Quality::GoodOnly)
+    }
+
+    fn begin(
+        &mut self,
+        volume: VolumeId,
+        extent: u32,
+        target: &Placement,
+        quality: Quality,
     ) -> Result<Move, VolumeError> {
         match self.phase {
             Phase::Poisoned => return Err(VolumeError::Poisoned),
@@ -44,7 +68,7 @@ impl PoolState {
         if found.lingers() {
             return Err(VolumeError::StillRead { extent });
         }
-        let taken = self.take(target, 1, None, 0, 0)?;
+        let taken = self.take(target, 1, (None, 0), 0, quality)?;
         let (source, target) = (found.place(), taken[0]);
         self.moving.insert((volume, extent), target);
         found.track();
@@ -55,6 +79,7 @@ impl PoolState {
             target,
             geometry: self.geometry,
             passes: 0,
+            lost: Box::default(),
         })
     }
 
@@ -83,6 +108,13 @@ impl PoolState {
         // The extent's bits go in front of its new place. A chunk whose bit was cleared and not yet
         // committed has not been copied: with the bit that is on the disk it would, after a crash,
         // show what the new place held before.
+        let lost = moved.lost.and(&moved.extent.written());
+        let more = u64::from(!lost.is_empty());
+        if more > 0 && self.free.free() < self.kept(self.rewrite_extents(more)) {
+            let error = self.no_space(0);
+            return Err((moved, error));
+        }
+        moved.extent.lose(&lost);
         let mut disks = BTreeSet::from([moved.target.disk]);
         let mut changes = bits_of(map, &[moved.extent()], &mut disks);
         changes.push(Change::Move {
@@ -90,11 +122,15 @@ impl PoolState {
             index: moved.extent(),
             to: moved.target,
         });
+        if more > 0 || self.lost.contains(&(moved.volume, moved.extent())) {
+            changes.extend(loss_of(map, moved.extent()));
+        }
         let mut draft = self.draft();
         // The copies, and what the bits say is written where the extent is now.
         let flushes = disks.into_iter().map(|disk| Step::Flush { disk });
         draft.steps.extend(flushes);
-        if let Err(error) = self.change(&mut draft, &changes, 0) {
+        if let Err(error) = self.change(&mut draft, &changes, more) {
+            moved.extent.unlose(&lost);
             return Err((moved, self.give_up(draft, error)));
         }
         moved.extent.switch(moved.target);

@@ -2,6 +2,8 @@
 
 use sched::units::Bytes;
 
+use crate::chunks::ChunkSet;
+use crate::grade::Grade;
 use crate::place::{Place, VolumeId};
 
 pub use super::written::Written;
@@ -77,10 +79,24 @@ pub enum Change {
         /// Ascending.
         runs: Vec<BitRun>,
     },
-    /// Extents that are not to be used.
+    /// Extents that are not to be used; written up to version 2.
     Bad {
         /// Their places.
         places: Vec<Place>,
+    },
+    /// Grades of extents.
+    Grades {
+        /// Their places.
+        places: Vec<(Place, Grade)>,
+    },
+    /// Chunks of an extent whose data was lost.
+    Lost {
+        /// The volume.
+        volume: VolumeId,
+        /// The index of the extent.
+        index: u32,
+        /// All lost chunks of it, or none any more. Those that have a bit again are not lost.
+        chunks: Box<ChunkSet>,
     },
     /// The log goes on at the beginning of this extent.
     Link {

@@ -6,10 +6,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::change::{BitRun, Change, Written};
 use super::record::PAYLOAD_BYTES_MAX;
-use super::written::{PART, words};
+use super::written::{PART, put_chunks, take_chunks, words};
 use super::{PayloadError, RawPlace, take};
+use crate::grade::Grade;
 use crate::limits::{COUNTER_MAX, NAME_BYTES_MAX, VOLUME_EXTENTS_MAX};
-use crate::place::{Geometry, VolumeId};
+use crate::place::{Geometry, Place, VolumeId};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -46,6 +47,17 @@ struct RawMove {
     zero: U32,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawGrade {
+    /// Its state is the grade.
+    place: RawPlace,
+    extra_us: U32,
+}
+
+const SLOW: u8 = 1;
+const BAD: u8 = 2;
+
 /// The most extents in a [`Change::Extents`], whatever is written of them.
 #[must_use]
 pub(crate) fn extents_per_record(geometry: Geometry) -> usize {
@@ -58,9 +70,9 @@ pub(crate) fn runs_per_record(geometry: Geometry) -> usize {
     (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / (size_of::<RawRun>() + 8 * words(geometry))
 }
 
-/// The most places in a [`Change::Bad`].
-pub(crate) const BAD_PER_RECORD: usize =
-    (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / size_of::<RawPlace>();
+/// The most places in a [`Change::Grades`].
+pub(crate) const GRADES_PER_RECORD: usize =
+    (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / size_of::<RawGrade>();
 
 fn take_name(input: &mut &[u8]) -> Result<String, PayloadError> {
     let length = usize::from(take::<U16>(input)?.get());
@@ -89,6 +101,8 @@ impl Change {
             Self::Bits { .. } => 7,
             Self::Bad { .. } => 8,
             Self::Link { .. } => 9,
+            Self::Grades { .. } => 10,
+            Self::Lost { .. } => 11,
         }
     }
 
@@ -160,6 +174,20 @@ impl Change {
                 }
             }
             Self::Link { to } => out.extend_from_slice(RawPlace::new(*to, 0).as_bytes()),
+            Self::Grades { places } => {
+                out.extend_from_slice(list(VolumeId(0), 0, places.len()).as_bytes());
+                places
+                    .iter()
+                    .for_each(|(place, grade)| put_grade(*place, *grade, out));
+            }
+            Self::Lost {
+                volume,
+                index,
+                chunks,
+            } => {
+                out.extend_from_slice(list(*volume, *index, 1).as_bytes());
+                put_chunks(chunks, geometry, out);
+            }
         }
     }
 
@@ -219,6 +247,8 @@ impl Change {
             9 => Self::Link {
                 to: take::<RawPlace>(&mut input)?.place(),
             },
+            10 => Self::parse_grades(&mut input)?,
+            11 => Self::parse_lost(&mut input, geometry)?,
             _ => return Err(PayloadError("a kind of record that is not known")),
         };
         if input.is_empty() {
@@ -239,6 +269,34 @@ impl Change {
             volume: VolumeId(list.volume.get()),
             first: list.first.get(),
             extents,
+        })
+    }
+
+    fn parse_grades(input: &mut &[u8]) -> Result<Self, PayloadError> {
+        let list = take::<RawList>(input)?;
+        let mut places = Vec::new();
+        for _ in 0..list.count.get() {
+            let raw = take::<RawGrade>(input)?;
+            let grade = match (raw.place.state, raw.extra_us.get()) {
+                (SLOW, extra_us) => Grade::Slow { extra_us },
+                (BAD, 0) => Grade::Bad,
+                _ => return Err(PayloadError("an extent's grade")),
+            };
+            places.push((raw.place.place(), grade));
+        }
+        Ok(Self::Grades { places })
+    }
+
+    fn parse_lost(input: &mut &[u8], geometry: Geometry) -> Result<Self, PayloadError> {
+        let list = take::<RawList>(input)?;
+        let chunks = take_chunks(geometry, input)?;
+        if list.count.get() != 1 {
+            return Err(PayloadError("lost chunks"));
+        }
+        Ok(Self::Lost {
+            volume: VolumeId(list.volume.get()),
+            index: list.first.get(),
+            chunks: Box::new(chunks),
         })
     }
 
@@ -267,6 +325,18 @@ impl Change {
             runs,
         })
     }
+}
+
+fn put_grade(place: Place, grade: Grade, out: &mut Vec<u8>) {
+    let (state, extra_us) = match grade {
+        Grade::Slow { extra_us } => (SLOW, extra_us),
+        Grade::Bad => (BAD, 0),
+    };
+    let raw = RawGrade {
+        place: RawPlace::new(place, state),
+        extra_us: U32::new(extra_us),
+    };
+    out.extend_from_slice(raw.as_bytes());
 }
 
 fn put_sized(volume: VolumeId, size: Bytes, extents: u32, out: &mut Vec<u8>) {

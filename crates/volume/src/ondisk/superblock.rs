@@ -13,7 +13,7 @@ use crate::limits::{BLOCK_BYTES, COUNTER_MAX, DISK_EXTENTS_MAX, DISKS_MAX, HEADE
 use crate::place::{DiskNumber, Geometry, Uuid};
 
 /// The version of the format that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The first version with an owner.
 const VERSION_WITH_OWNER: u32 = 2;

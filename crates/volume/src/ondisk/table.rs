@@ -41,9 +41,9 @@ struct RawHeader {
     next_volume: U64,
     next_sequence: U64,
     log: RawPosition,
-    bad: RawPosition,
-    bad_sequence: U64,
-    bad_count: U32,
+    list: RawPosition,
+    list_sequence: U64,
+    list_count: U32,
     count: U32,
 }
 
@@ -63,7 +63,7 @@ struct RawEntry {
     zero: U32,
 }
 
-/// Place of a full node, or of the list of bad extents.
+/// Place of a full node, or of the list of grades and losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located {
     /// The record that begins it.
@@ -91,8 +91,8 @@ pub struct Table {
     pub log: Position,
     /// The extent in which the log goes on after that one; absent in version 1.
     pub next: Option<Place>,
-    /// Number of bad extents, and the place of their list, if there are any.
-    pub bad: Option<(u32, Located)>,
+    /// Number of entries in the list of grades and losses, and its place, if there are any.
+    pub list: Option<(u32, Located)>,
     /// The volumes and their nodes.
     pub nodes: Vec<(VolumeId, Located)>,
 }
@@ -131,11 +131,11 @@ impl Table {
             next_volume: U64::new(self.next_volume),
             next_sequence: U64::new(self.next_sequence),
             log: RawPosition::new(self.log),
-            bad: self
-                .bad
+            list: self
+                .list
                 .map_or(nowhere, |(_, at)| RawPosition::new(at.position)),
-            bad_sequence: U64::new(self.bad.map_or(0, |(_, at)| at.sequence)),
-            bad_count: U32::new(self.bad.map_or(0, |(count, _)| count)),
+            list_sequence: U64::new(self.list.map_or(0, |(_, at)| at.sequence)),
+            list_count: U32::new(self.list.map_or(0, |(count, _)| count)),
             count: U32::new(self.nodes.len() as u32),
         };
         let more = RawMore {
@@ -199,9 +199,9 @@ impl Table {
         {
             return Err(TableError::Damaged);
         }
-        let bad = Located {
-            position: raw.bad.position(),
-            sequence: raw.bad_sequence.get(),
+        let list = Located {
+            position: raw.list.position(),
+            sequence: raw.list_sequence.get(),
         };
         let node = |entry: &RawEntry| {
             let at = Located {
@@ -219,7 +219,7 @@ impl Table {
             next_sequence: raw.next_sequence.get(),
             log: raw.log.position(),
             next: more.and_then(|more| more.next.option()),
-            bad: (raw.bad_count.get() != 0).then(|| (raw.bad_count.get(), bad)),
+            list: (raw.list_count.get() != 0).then(|| (raw.list_count.get(), list)),
             nodes: entries.iter().map(node).collect(),
         })
     }

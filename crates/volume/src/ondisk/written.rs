@@ -54,9 +54,7 @@ impl Written {
 
     pub(super) fn encode(&self, geometry: Geometry, out: &mut Vec<u8>) {
         if let Self::Part(set) = self {
-            for word in &set.0[..words(geometry)] {
-                out.extend_from_slice(&word.to_le_bytes());
-            }
+            put_chunks(set, geometry, out);
         }
     }
 
@@ -69,14 +67,9 @@ impl Written {
             NOTHING => Ok(Self::Nothing),
             ALL => Ok(Self::All),
             PART => {
-                let mut set = [0; WORDS];
-                for word in &mut set[..words(geometry)] {
-                    *word = take::<U64>(input)?.get();
-                }
-                let set = ChunkSet(set);
-                let outside = set.without(&ChunkSet::of(0..geometry.chunks()));
+                let set = take_chunks(geometry, input)?;
                 let shortest = Self::of(&set, geometry);
-                if outside.is_empty() && shortest.state() == PART {
+                if shortest.state() == PART {
                     Ok(shortest)
                 } else {
                     Err(PayloadError("chunks"))
@@ -85,6 +78,25 @@ impl Written {
             _ => Err(PayloadError("an extent's state")),
         }
     }
+}
+
+pub(super) fn put_chunks(set: &ChunkSet, geometry: Geometry, out: &mut Vec<u8>) {
+    for word in &set.0[..words(geometry)] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+pub(super) fn take_chunks(geometry: Geometry, input: &mut &[u8]) -> Result<ChunkSet, PayloadError> {
+    let mut set = [0; WORDS];
+    for word in &mut set[..words(geometry)] {
+        *word = take::<U64>(input)?.get();
+    }
+    let set = ChunkSet(set);
+    let outside = set.without(&ChunkSet::of(0..geometry.chunks()));
+    outside
+        .is_empty()
+        .then_some(set)
+        .ok_or(PayloadError("chunks"))
 }
 
 /// The words in which the pool's extents keep their bits.

@@ -5,8 +5,10 @@
     reason = "seeds and counts belong in a test's output"
 )]
 
-use crate::common::{Durability, EXTENT, Effort, SECTOR, World, on};
-use volume::{Place, Placement, VolumeError};
+use crate::common::{
+    Durability, EXTENT, Effort, Live, SECTOR, World, candidates, execute, for_each_crash, on, open,
+};
+use volume::{DiskNumber, Grade, Place, Placement, VolumeError};
 
 const CHUNK: usize = 4096 / SECTOR;
 const THOROUGH: Effort = Effort {
@@ -144,7 +146,7 @@ fn checkpoints_and_collections() {
             disk: volume::DiskNumber(1),
             extent: 9,
         };
-        let transaction = world.pool.mark_bad(bad).unwrap();
+        let transaction = world.pool.set_grades(&[(bad, Grade::Bad)]).unwrap();
         world.run(transaction, world.model.clone(), "marking");
         // A record a flush: enough to fill the log several times over, so that it collects by itself.
         for round in 0..120 {
@@ -162,6 +164,126 @@ fn checkpoints_and_collections() {
         assert_eq!(disks[1].bad, 1);
         world.power_cut();
         assert_eq!(world.pool.disks()[1].bad, 1);
+    });
+}
+
+/// A grade is there after a crash or it is not, and once it is durable it stays.
+#[test]
+fn grades_of_extents() {
+    let place = |disk, extent| Place {
+        disk: DiskNumber(disk),
+        extent,
+    };
+    let slow = |extra_us| Grade::Slow { extra_us };
+    pools(|mut world| {
+        let steps = [
+            vec![(place(0, 3), slow(8_300)), (place(1, 9), Grade::Bad)],
+            vec![(place(0, 3), slow(25_000))],
+            vec![(place(0, 3), Grade::Bad), (place(0, 4), slow(100))],
+        ];
+        for grades in steps {
+            let before: Vec<_> = world.pool.grades().collect();
+            let transaction = world.pool.set_grades(&grades).unwrap();
+            let mut seen = [0, 0];
+            let mut images = Vec::new();
+            for step in transaction.steps() {
+                execute(&mut world.disks, step);
+                let disks = world.disks.clone();
+                for_each_crash(&disks, 256, 16, &mut world.random, &mut |image| {
+                    images.push(open(image).unwrap().grades().collect::<Vec<_>>());
+                });
+            }
+            world.pool.commit(transaction);
+            let after: Vec<_> = world.pool.grades().collect();
+            for found in images {
+                let which = [&before, &after].iter().position(|of| **of == found);
+                seen[which.unwrap_or_else(|| panic!("{found:?} is neither"))] += 1;
+            }
+            assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+            world.power_cut();
+            assert_eq!(world.pool.grades().collect::<Vec<_>>(), after);
+        }
+        world.checkpoint();
+        world.restart();
+        let kept = [
+            (place(0, 3), Grade::Bad),
+            (place(0, 4), slow(100)),
+            (place(1, 9), Grade::Bad),
+        ];
+        assert_eq!(world.pool.grades().collect::<Vec<_>>(), kept);
+        let report = volume::check::check(&mut Live(&world.disks), &candidates(&world.disks));
+        let texts: Vec<_> = report.notes.iter().map(ToString::to_string).collect();
+        let [first, second] = [0, 1].map(|disk: usize| candidates(&world.disks)[disk].name.clone());
+        let expected = [
+            format!("{first}: 1 extent is bad, 1 extent is slow"),
+            format!("{second}: 1 extent is bad"),
+        ];
+        assert_eq!(texts, expected);
+        let none = world.pool.set_grades(&[(place(0, 3), slow(u32::MAX))]);
+        assert_eq!(none.unwrap_err(), VolumeError::NoWorse);
+    });
+}
+
+/// A chunk that cannot be read is left behind. Its reads fail until it is written or discarded, crash or not.
+#[test]
+fn moving_with_a_loss() {
+    pools(|mut world| {
+        let a = world.create("a", 2 * EXTENT, on(0)).unwrap();
+        world.write(a, 0, 100);
+        world.flush(a);
+        let lost = [2, 3, 5];
+        world.move_leaving(a, 0, &lost);
+        let cells = |chunk: usize| chunk * CHUNK..(chunk + 1) * CHUNK;
+        world.checkpoint();
+        // A first write fills its chunk with zeros.
+        for cell in &mut world.model.get_mut(&a).unwrap().cells[2 * CHUNK + 3..3 * CHUNK] {
+            cell.write(0);
+        }
+        world.write(a, 2 * CHUNK, 3);
+        world.flush(a);
+        world.checkpoint();
+        world.power_cut();
+        world.zero(a, 3 * CHUNK, CHUNK);
+        world.flush(a);
+        world.restart();
+        let report = volume::check::check(&mut Live(&world.disks), &candidates(&world.disks));
+        let texts: Vec<_> = report.notes.iter().map(ToString::to_string).collect();
+        let text = "volume \"a\": chunks of its extent 0 are lost (1 of them): they were on a bad place of a disk";
+        assert_eq!(texts, [text]);
+        let left = &world.model[&a].cells[cells(5)];
+        assert!(left.iter().all(|cell| cell.now() == crate::common::LOST));
+        world.write(a, 5 * CHUNK, CHUNK);
+        world.flush(a);
+        world.move_leaving(a, 0, &[0]);
+        world.resize(a, EXTENT).unwrap();
+        world.delete(a).unwrap();
+        world.checkpoint();
+        world.restart();
+    });
+}
+
+/// A growth that is refused changes nothing: a smaller one afterwards still hides what was cut off.
+#[test]
+fn a_refused_growth_before_another() {
+    pools(|mut world| {
+        let a = world.create("a", EXTENT, on(0)).unwrap();
+        world.write(a, 0, 128);
+        world.flush(a);
+        world.resize(a, EXTENT / 4).unwrap();
+        let refused = world.resize(a, 1000 * EXTENT).unwrap_err();
+        assert!(
+            matches!(refused, VolumeError::NoSpace { .. }),
+            "{refused:?}"
+        );
+        let narrow = world
+            .pool
+            .grow(a, sched::units::Bytes(30 * EXTENT), &on(1))
+            .map(drop);
+        assert!(
+            matches!(narrow, Err(VolumeError::NoRoomThere { .. })),
+            "{narrow:?}"
+        );
+        world.resize(a, EXTENT).unwrap();
     });
 }
 

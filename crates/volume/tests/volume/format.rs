@@ -13,7 +13,8 @@ use crate::common::{
 use sched::units::Bytes;
 use testkit::{Random, seed};
 use volume::{
-    CreateSpec, DiskNumber, Place, Placement, PoolState, Step, Transaction, VolumeId, fuzzing,
+    CreateSpec, DiskNumber, Grade, Place, Placement, PoolState, Step, Transaction, VolumeId,
+    fuzzing,
 };
 
 const SECTORS: u64 = sectors(12);
@@ -83,12 +84,16 @@ fn small_pool() -> Small {
     small.run(settle);
     let checkpoint = small.pool.checkpoint().unwrap();
     small.run(checkpoint);
+    let at = |extent| Place {
+        disk: DiskNumber(0),
+        extent,
+    };
     let bad = small
         .pool
-        .mark_bad(Place {
-            disk: DiskNumber(0),
-            extent: 5,
-        })
+        .set_grades(&[
+            (at(5), Grade::Bad),
+            (at(7), Grade::Slow { extra_us: 16_667 }),
+        ])
         .unwrap();
     small.run(bad);
     let grow = small
@@ -102,7 +107,11 @@ fn small_pool() -> Small {
     small.run(rename);
     let mut moved = small.pool.begin_move(two, 0, &on(0)).unwrap();
     moved.freeze();
-    assert_eq!(moved.pass().len(), 1);
+    let copies = moved.pass();
+    assert_eq!(copies.len(), 1);
+    // As if its last chunk could not be read.
+    let last = moved.single(&copies[0]).pop().unwrap();
+    moved.leave(&last);
     let finish = small.pool.finish_move(moved).unwrap();
     small.run(finish);
     let delete = small.pool.delete(one).unwrap();
@@ -191,18 +200,26 @@ fn described(pool: &PoolState) -> String {
         let places: Vec<_> = map.places().collect();
         format!("{name} {:?} {places:?} {written:?}", map.size())
     };
-    pool.volumes().map(volume).collect()
+    let volumes: String = pool.volumes().map(volume).collect();
+    let grades: Vec<_> = pool.grades().collect();
+    format!("{volumes} {grades:?}")
 }
 
-/// A pool of version 1 opens, and its start makes it one of version 2, whatever of that a crash leaves.
+/// Pools of earlier versions open, and their start makes them ones of the present version, whatever of that a
+/// crash leaves.
 #[test]
-fn a_pool_of_version_1_becomes_one_of_version_2() {
-    const VERSION_1: &str = include_str!("../format-1.hex");
+fn pools_of_earlier_versions_are_upgraded() {
+    upgrade(1, include_str!("../format-1.hex"));
+    upgrade(2, include_str!("../format-2.hex"));
+}
+
+fn upgrade(from: u8, dumped: &str) {
+    const NOW: u8 = volume::ondisk::superblock::FORMAT_VERSION as u8;
     let mut random = Random(seed("upgrades that break off", Some(1)));
-    let mut disks = load(VERSION_1);
-    assert_eq!(dump(&disks), VERSION_1);
+    let mut disks = load(dumped);
+    assert_eq!(dump(&disks), dumped);
     let version = |disks: &[Disk], at: u64| [0, 1].map(|disk: usize| disks[disk].bytes(at, 512)[8]);
-    assert_eq!(version(&disks, 0), [1, 1]);
+    assert_eq!(version(&disks, 0), [from, from]);
     let mut pool = open(&disks).unwrap();
     let before = described(&pool);
     assert!(before.starts_with("deux "), "{before}");
@@ -229,8 +246,13 @@ fn a_pool_of_version_1_becomes_one_of_version_2() {
     }
     assert!(states > 20, "{states}");
     pool.commit(start);
-    assert_eq!(version(&disks, 0), [2, 2]);
-    assert_eq!(version(&disks, SECTORS - 8), [2, 2]);
+    assert_eq!(version(&disks, 0), [NOW, NOW]);
+    assert_eq!(version(&disks, SECTORS - 8), [NOW, NOW]);
+    let bad = Place {
+        disk: DiskNumber(0),
+        extent: 5,
+    };
+    assert_eq!(pool.grades().collect::<Vec<_>>(), [(bad, Grade::Bad)]);
     let create = pool.create(&CreateSpec {
         name: "three".to_owned(),
         size: Bytes(EXTENT),
@@ -244,6 +266,7 @@ fn a_pool_of_version_1_becomes_one_of_version_2() {
     let again = open(&disks).unwrap();
     assert_eq!(described(&again), described(&pool));
     assert_eq!(again.volumes().count(), 2);
+    assert_eq!(again.grade_of(bad), Some(Grade::Bad));
 }
 
 fn folder(target: &str) -> PathBuf {

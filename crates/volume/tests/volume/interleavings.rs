@@ -141,8 +141,9 @@ impl World {
 
     /// Reads a chunk, as [`volume::map`] does.
     fn read(&self, chunk: usize) -> Result<[u64; SECTORS], Refused> {
-        let (place, written, guard) = self.extent.begin_read()?;
-        let read = if written.has(chunk as u32) {
+        let (place, content, guard) = self.extent.begin_read()?;
+        assert!(content.lost.is_empty());
+        let read = if content.written.has(chunk as u32) {
             self.disk(place, |chunks| chunks[chunk])
         } else {
             [0; SECTORS]

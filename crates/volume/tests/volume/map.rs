@@ -78,7 +78,7 @@ fn unwritten_range_reads_as_zeros_without_a_request() {
     let shape: Vec<_> = pieces
         .iter()
         .map(|piece| match piece.source {
-            Source::Zeros => (piece.buffer.clone(), None),
+            Source::Zeros | Source::Lost => (piece.buffer.clone(), None),
             Source::Disk {
                 disk, start, count, ..
             } => (piece.buffer.clone(), Some((disk.0, start.0, count.0))),

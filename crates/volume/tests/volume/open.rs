@@ -256,7 +256,7 @@ fn a_newer_version() {
     }
     let found = problems(&disks);
     assert!(
-        matches!(&found[0], Problem::NewerVersion { disk, version: 3 } if *disk == name(1)),
+        matches!(&found[0], Problem::NewerVersion { disk, version: 4 } if *disk == name(1)),
         "{found:?}"
     );
 }

@@ -157,7 +157,7 @@ impl World {
         let mut pieces = self.map.reads(offset, SECTOR).unwrap();
         let piece = pieces.next().unwrap().unwrap();
         match piece.source {
-            Source::Zeros => 0,
+            Source::Zeros | Source::Lost => 0,
             Source::Disk { disk, start, .. } => {
                 let bytes = self.disks.lock().unwrap()[usize::from(disk.0)].bytes(start.0, SECTOR);
                 let stamp = u64::from_le_bytes(bytes[..8].try_into().unwrap());

@@ -28,9 +28,10 @@ impl Errno {
     /// The error of a request that the pool accepted and did not carry out.
     pub(super) fn from_io_failure(failure: &IoFailure) -> Self {
         match failure {
-            IoFailure::Disk { .. } | IoFailure::Poisoned { .. } | IoFailure::NotNow { .. } => {
-                Self::Io
-            }
+            IoFailure::Disk { .. }
+            | IoFailure::Lost
+            | IoFailure::Poisoned { .. }
+            | IoFailure::NotNow { .. } => Self::Io,
             IoFailure::Cancelled { .. } => Self::Shutdown,
         }
     }

@@ -1,9 +1,11 @@
 //! Calls of the control plane: joining and leaving tasks, delta-L, and reports.
 
+use std::ops::Range;
+
 use sched::disk::{DiskReport, JoinError, TaskKind};
 use sched::request::{Class, RequestId};
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Nanos, Time};
+use sched::units::{Nanos, Sector, Time};
 
 use super::super::counters::{Counters, TaskCounters};
 use super::{DispatcherState, Entry, Health, LeaveReply, Phase};
@@ -127,6 +129,11 @@ impl DispatcherState {
     pub fn set_delta_l(&mut self, now: Time, corrected: Nanos, published: Nanos) {
         let now = self.event(now);
         self.scheduler.set_delta_l(now, corrected, published);
+    }
+
+    /// Best effort in this stretch of the disk takes longer than its profile says.
+    pub fn set_slow(&mut self, range: Range<Sector>, extra: Nanos) {
+        self.scheduler.set_slow(range, extra);
     }
 
     /// The disk's health, and the time for which it has held pieces without completing one.

@@ -1,5 +1,6 @@
 //! A disk of an open pool: its dispatcher and its counters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,6 +11,7 @@ use sched::profile::DriveProfile;
 use sched::request::Op as Direction;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use volume::{Geometry, Grade, Place};
 
 use crate::clock;
 use crate::completion::{IoError, Timing};
@@ -19,6 +21,7 @@ use crate::latency::Histogram;
 use crate::state::disk::feeder::Feeder;
 use crate::state::request::IoFailure;
 
+use super::suspects::Suspects;
 use super::syncer::{SyncDone, SyncHealth, Syncer};
 
 /// A disk of an open pool.
@@ -44,6 +47,10 @@ pub(crate) struct DiskCore {
     /// Groups of metadata writes that are being written or made durable.
     pub(crate) metadata: AtomicU64,
     last_error: Mutex<Option<String>>,
+    /// Errors and overruns by place.
+    pub(crate) suspects: Suspects,
+    /// The grades of its extents, as recorded.
+    pub(crate) grades: Mutex<BTreeMap<u32, Grade>>,
     /// Start of the window for measured utilisation, and the disk's busy time at that point.
     window: Mutex<(Time, Nanos)>,
 }
@@ -90,6 +97,8 @@ impl DiskCore {
             write_errors: AtomicU64::new(0),
             metadata: AtomicU64::new(0),
             last_error: Mutex::new(None),
+            suspects: Suspects::new(),
+            grades: Mutex::default(),
             window: Mutex::new((clock::now(), Nanos::ZERO)),
             name: parts.name,
         }
@@ -135,6 +144,17 @@ impl DiskCore {
             sectors,
             reason,
         }
+    }
+
+    /// Takes a grade over that has been recorded: best effort at a slow place is predicted to take longer.
+    pub(crate) fn set_grade(&self, geometry: Geometry, place: Place, grade: Grade) {
+        if let Grade::Slow { extra_us } = grade {
+            let start = geometry.sector_of(place);
+            let range = start..start + geometry.extent_sectors();
+            let extra = Nanos::from_micros(u64::from(extra_us));
+            self.handle.set_slow(range, extra);
+        }
+        self.grades.lock().insert(place.extent, grade);
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

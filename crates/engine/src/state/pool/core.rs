@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use sched::core::Policy;
 use sched::units::Time;
-use volume::{Committed, PoolState};
+use volume::{Committed, Grade, Place, PoolState};
 
 use super::admission::Admission;
 use super::committer::Committer;
@@ -14,6 +14,7 @@ use super::frozen::MetaWatch;
 use super::io::IoCore;
 use super::keeper::Keeper;
 use super::meta::Meta;
+use super::repair::Repairs;
 use crate::state::volume::VolumeCore;
 use crate::state::warning::Warning;
 use crate::state::worker::Worker;
@@ -28,6 +29,7 @@ pub(crate) struct PoolCore {
     pub(crate) worker: Arc<Worker>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) keeper: Arc<Keeper>,
+    pub(crate) repairs: Arc<Repairs>,
     pub(crate) meta: Mutex<Meta>,
     pub(crate) meta_watch: MetaWatch,
     pub(crate) admission: Mutex<Admission>,
@@ -48,6 +50,7 @@ pub(crate) struct CoreParts {
     pub(crate) worker: Arc<Worker>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) keeper: Arc<Keeper>,
+    pub(crate) repairs: Arc<Repairs>,
     pub(crate) meta: Meta,
     pub(crate) policy: Policy,
     pub(crate) warnings: Vec<Warning>,
@@ -65,6 +68,7 @@ impl PoolCore {
             worker: parts.worker,
             committer: parts.committer,
             keeper: parts.keeper,
+            repairs: parts.repairs,
             meta: Mutex::new(parts.meta),
             meta_watch: MetaWatch::default(),
             volumes: RwLock::default(),
@@ -81,6 +85,7 @@ impl PoolCore {
                 let volume = VolumeCore::new(id, name, Arc::clone(map), disks);
                 volumes.insert(name.to_owned(), volume);
             }
+            core.take_grades(meta.state.grades());
         }
         Arc::new(core)
     }
@@ -104,6 +109,14 @@ impl PoolCore {
                 }
                 (None, None) => {}
             }
+        }
+    }
+
+    /// Makes recorded grades known to the disks.
+    pub(crate) fn take_grades(&self, grades: impl Iterator<Item = (Place, Grade)>) {
+        for (place, grade) in grades {
+            let disk = &self.io.disks[usize::from(place.disk.0)];
+            disk.set_grade(self.io.geometry, place, grade);
         }
     }
 

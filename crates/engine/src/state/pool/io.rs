@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sched::units::{Bytes, SECTOR_BYTES, Time};
+use sched::units::{Bytes, SECTOR_BYTES, Sector, Time};
 use volume::Geometry;
 
 use crate::buffer::Memory;
@@ -64,6 +64,12 @@ impl IoCore {
             disk.reset_window();
         }
         self.window.store(clock::now().0, Ordering::Relaxed);
+    }
+
+    /// The number of extents that a disk has room for.
+    pub(crate) fn extents_on(&self, disk: &DiskCore) -> usize {
+        let end = self.geometry.extent_at(Sector(disk.capacity.0));
+        end.unwrap_or(0) as usize
     }
 
     /// The extent size.

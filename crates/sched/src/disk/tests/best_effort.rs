@@ -339,3 +339,28 @@ fn a_failed_request_is_gone_and_the_head_is_anywhere() {
         .predict(None, Op::Read, Sector(108), SectorCount(8));
     assert_eq!(issued(&mut disk, at(5)).predicted, far);
 }
+
+/// The slack has to hold what a slow place takes beyond its prediction; beside it nothing changes.
+#[test]
+fn a_request_at_a_slow_place_needs_more_slack() {
+    let issues = |slow: bool, start: u64| {
+        let mut disk = atlas(SchedulerConfig::default());
+        if slow {
+            disk.set_slow(Sector(0)..Sector(2_048), Nanos::from_millis(100));
+        }
+        join(&mut disk, 1, task(110, 200), TaskKind::Stream).unwrap();
+        disk.submit(at(0), block(1, 1)).unwrap();
+        disk.submit(at(0), sync(2, start)).unwrap();
+        issued(&mut disk, at(0))
+    };
+    let (plain, slow, beside) = (issues(false, 64), issues(true, 64), issues(true, 4_096));
+    assert_eq!((plain.id, plain.served), (RequestId(2), Served::Slack));
+    assert_eq!((slow.id, slow.served), (RequestId(1), Served::RealTime));
+    assert_eq!((beside.id, beside.served), (RequestId(2), Served::Slack));
+    // Without anything promised it goes, predicted to take as long as it will.
+    let mut disk = atlas(SchedulerConfig::default());
+    disk.set_slow(Sector(0)..Sector(2_048), Nanos::from_millis(100));
+    disk.submit(at(0), sync(2, 64)).unwrap();
+    let alone = issued(&mut disk, at(0));
+    assert!(alone.predicted > Nanos::from_millis(100), "{alone:?}");
+}

@@ -281,3 +281,21 @@ fn a_container_lingers_for_no_longer_than_the_longest_piece() {
         assert_eq!(done.lateness, Nanos::ZERO, "{policy}");
     }
 }
+
+/// A slice that is shorter than a request at a slow place serves it all the same, or nothing ever would.
+#[test]
+fn a_container_serves_a_request_at_a_slow_place_that_no_slice_would_hold() {
+    let mut disk = full_disk();
+    let slice = Nanos(disk.piece_max().0.next_multiple_of(MS));
+    let params = TaskParams::new(slice, Nanos::from_millis(1_000)).unwrap();
+    join(&mut disk, 2, params, TaskKind::Server).unwrap();
+    disk.set_slow(Sector(0)..Sector(2_048), Nanos::from_millis(5_000));
+    let class = Class::Reserved(TaskId(2), Urgency::Sync);
+    disk.submit(at(0), request(10, 64, 8, class)).unwrap();
+    let dispatch = issued(&mut disk, at(0));
+    assert_eq!(
+        (dispatch.id, dispatch.served),
+        (RequestId(10), Served::Container)
+    );
+    assert_eq!(dispatch.predicted, disk.piece_max());
+}

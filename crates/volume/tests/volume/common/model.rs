@@ -30,6 +30,11 @@ impl Cell {
         self.later.push(stamp);
     }
 
+    /// Its content is durably lost.
+    pub fn lose(&mut self) {
+        *self = Self::holding(LOST);
+    }
+
     pub fn now(&self) -> u64 {
         self.later.last().copied().unwrap_or(self.durable)
     }
@@ -63,6 +68,9 @@ impl VolumeModel {
     }
 }
 
+/// The stamp that a reader finds in place of lost data.
+pub const LOST: u64 = u64::MAX - 1;
+
 pub type Model = BTreeMap<VolumeId, VolumeModel>;
 
 pub fn stamped(stamp: u64) -> [u8; SECTOR] {
@@ -90,6 +98,7 @@ pub fn read(disks: &[Disk], map: &VolumeMap) -> Vec<u64> {
         let cells = piece.buffer.start / SECTOR..piece.buffer.end / SECTOR;
         match piece.source {
             Source::Zeros => stamps[cells].fill(0),
+            Source::Lost => stamps[cells].fill(LOST),
             Source::Disk {
                 disk, start, count, ..
             } => {

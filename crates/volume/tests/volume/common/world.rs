@@ -281,6 +281,49 @@ impl World {
         }
     }
 
+    /// A move that cannot read these chunks, which had been flushed.
+    pub fn move_leaving(&mut self, volume: VolumeId, extent: u32, lost: &[u64]) {
+        let here = Placement::default();
+        let mut moved = self.pool.begin_move_to_good(volume, extent, &here).unwrap();
+        let (from, to) = (
+            usize::from(moved.source().disk.0),
+            usize::from(moved.target().disk.0),
+        );
+        let chunk = self.pool.geometry().chunk_sectors();
+        let source = self.pool.geometry().sector_of(moved.source());
+        for copy in moved.pass() {
+            for one in moved.single(&copy) {
+                if lost.contains(&((one.from.0 - source.0) / chunk.0)) {
+                    moved.leave(&one);
+                    continue;
+                }
+                let data = self.disks[from].bytes(one.from.0, one.count.bytes().0 as usize);
+                self.disks[to].write(one.to, &data);
+            }
+        }
+        if self.durability == Durability::Forced {
+            self.disks[to].flush();
+        }
+        assert_eq!(moved.lost() as usize, lost.len());
+        moved.freeze();
+        assert_eq!(moved.pass(), []);
+        let transaction = self
+            .pool
+            .finish_move(moved)
+            .map_err(|(_, why)| why)
+            .unwrap();
+        let mut after = self.model.clone();
+        let first = (u64::from(extent) * EXTENT) as usize / SECTOR;
+        for chunk_index in lost {
+            let from = first + (chunk_index * chunk.0) as usize;
+            for cell in &mut after.get_mut(&volume).unwrap().cells[from..][..chunk.0 as usize] {
+                cell.lose();
+            }
+        }
+        self.run(transaction, after, "moving with a loss");
+        self.check_now(volume);
+    }
+
     pub fn checkpoint(&mut self) {
         let transaction = self.pool.checkpoint().unwrap();
         self.run(transaction, self.model.clone(), "checkpointing");

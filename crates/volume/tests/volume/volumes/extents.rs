@@ -1,7 +1,7 @@
 //! Bad extents, extents still in use, and moving extents.
 
 use sched::units::Bytes;
-use volume::{DiskNumber, Place, Placement, VolumeError};
+use volume::{DiskNumber, Grade, Place, Placement, VolumeError};
 
 use super::{places, world};
 use crate::common::{EXTENT, on};
@@ -15,15 +15,16 @@ fn bad_extents_are_not_used_again() {
         extent,
     };
     for extent in [1, 3] {
-        let transaction = world.pool.mark_bad(bad(extent)).unwrap();
+        let transaction = world.pool.set_grades(&[(bad(extent), Grade::Bad)]);
+        let transaction = transaction.unwrap();
         world.run(transaction, world.model.clone(), "marking");
     }
     assert_eq!(
-        world.pool.mark_bad(bad(3)).unwrap_err(),
-        VolumeError::AlreadyBad(bad(3))
+        world.pool.set_grades(&[(bad(3), Grade::Bad)]).unwrap_err(),
+        VolumeError::NoWorse
     );
     assert_eq!(
-        world.pool.mark_bad(bad(24)).unwrap_err(),
+        world.pool.set_grades(&[(bad(24), Grade::Bad)]).unwrap_err(),
         VolumeError::NoSuchPlace(bad(24))
     );
     world.write(a, 130, 2);
@@ -36,6 +37,49 @@ fn bad_extents_are_not_used_again() {
     let b = world.create("b", 2 * EXTENT, Placement::default()).unwrap();
     assert_eq!(places(&world, b), [(0, 5), (0, 6)]);
     assert_eq!(world.pool.disks()[0].bad, 2);
+}
+
+/// Slow extents go last, in whatever the placement is, and never to a move that needs a good one.
+#[test]
+fn slow_extents_are_taken_last() {
+    let mut world = world(1, 24);
+    let slow = |extent| {
+        let place = Place {
+            disk: DiskNumber(0),
+            extent,
+        };
+        (place, Grade::Slow { extra_us: 9000 })
+    };
+    let available = world.pool.available();
+    let transaction = world.pool.set_grades(&[slow(1), slow(2), slow(5)]).unwrap();
+    world.run(transaction, world.model.clone(), "grading");
+    assert_eq!(world.pool.available(), available);
+    assert_eq!(world.pool.disks()[0].slow, 3);
+    let a = world.create("a", 3 * EXTENT, Placement::default()).unwrap();
+    assert_eq!(places(&world, a), [(0, 0), (0, 3), (0, 4)]);
+    let run = Placement {
+        run: 2,
+        ..Placement::default()
+    };
+    let b = world.create("b", 2 * EXTENT, run).unwrap();
+    assert_eq!(places(&world, b), [(0, 6), (0, 7)]);
+    // All that volumes may have: metadata keeps good ones for itself.
+    let left = world.pool.available().0;
+    let c = world.create("c", left, Placement::default()).unwrap();
+    let of_c = places(&world, c);
+    assert_eq!(world.pool.available().0, 0);
+    let slow_ones = of_c.iter().filter(|(_, extent)| [1, 2, 5].contains(extent));
+    let good_left = 24 - 3 - 2 - of_c.len();
+    assert!(slow_ones.count() >= 3_usize.saturating_sub(good_left));
+    world.delete(b).unwrap();
+    let moved = world
+        .pool
+        .begin_move_to_good(a, 1, &Placement::default())
+        .unwrap();
+    assert!([6, 7].contains(&moved.target().extent));
+    world.pool.cancel_move(moved);
+    world.restart();
+    assert_eq!(world.pool.disks()[0].slow, 3);
 }
 
 #[test]
