@@ -3,9 +3,11 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`plant`] | the mechanical model of a drive: when does a request complete? |
+//! | [`disksim`] | plants from the parameter files of DiskSim |
 //! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
 
 #![forbid(unsafe_code)]
 
+pub mod disksim;
 pub mod emulator;
 pub mod plant;

@@ -28,19 +28,23 @@
 //! remapped sectors and retries (faults are injected by the emulator), thermal recalibration, and
 //! several drives on one bus. `docs/design/emulator.md` lists the simplifications.
 
+pub(crate) mod controller;
 mod divisor;
 pub mod geometry;
 pub mod seek;
 pub mod spec;
 pub mod transfer;
+mod truth;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
+use controller::Controller;
 use geometry::{Geometry, Track};
 pub use spec::{PlantSpec, SpecError};
+pub use truth::{Location, TrueZone};
 
 /// Parts of the time of one request. They add up to its service time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -101,10 +105,20 @@ pub(crate) const fn share(range: u64, luck: u32) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Plant {
     spec: PlantSpec,
-    geometry: Geometry,
-    arm: Track,
+    model: Model,
     busy_until: Time,
     random: Xoshiro256PlusPlus,
+}
+
+/// How it works.
+#[derive(Clone, Debug)]
+enum Model {
+    /// Mechanics without a cache.
+    Plain {
+        geometry: Geometry,
+        arm: Track,
+    },
+    Controller(Box<Controller>),
 }
 
 impl Plant {
@@ -112,13 +126,18 @@ impl Plant {
     /// with seeks and overheads.
     #[must_use]
     pub fn new(spec: PlantSpec, seed: u64) -> Self {
-        let geometry = Geometry::new(&spec);
-        let arm = geometry.locate(Sector(0)).track;
+        let model = match spec.controller() {
+            Some(description) => Model::Controller(Box::new(Controller::new(description.clone()))),
+            None => {
+                let geometry = Geometry::new(&spec);
+                let arm = geometry.locate(Sector(0)).track;
+                Model::Plain { geometry, arm }
+            }
+        };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self {
             spec,
-            geometry,
-            arm,
+            model,
             busy_until: Time::ZERO,
             random,
         }
@@ -130,16 +149,13 @@ impl Plant {
         &self.spec
     }
 
-    /// Geometry of its sectors.
-    #[must_use]
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
     /// Number of its sectors.
     #[must_use]
     pub fn sectors(&self) -> SectorCount {
-        self.geometry.sectors()
+        match &self.model {
+            Model::Plain { geometry, .. } => geometry.sectors(),
+            Model::Controller(controller) => SectorCount(controller.sectors()),
+        }
     }
 
     /// True if there are `count` sectors from `start` on, and at least one.
@@ -154,7 +170,10 @@ impl Plant {
     /// The cylinder the arm is on.
     #[must_use]
     pub fn cylinder(&self) -> u64 {
-        self.arm.cylinder
+        match &self.model {
+            Model::Plain { arm, .. } => arm.cylinder,
+            Model::Controller(controller) => controller.cylinder(),
+        }
     }
 
     /// Until when the drive is busy with what it was given.
@@ -171,7 +190,10 @@ impl Plant {
     /// Puts the arm where a request for `sector` would leave it at once, as if by a seek long ago.
     /// For measurements of what a request costs without one.
     pub fn place(&mut self, sector: Sector) {
-        self.arm = self.geometry.locate(sector).track;
+        match &mut self.model {
+            Model::Plain { geometry, arm } => *arm = geometry.locate(sector).track,
+            Model::Controller(controller) => controller.place(sector.get()),
+        }
     }
 
     /// Serves a request that is issued at `now`, and says when it completes. The drive does one
@@ -186,48 +208,20 @@ impl Plant {
         );
         let begun = now.max(self.busy_until);
         let luck = self.draw();
-        let first = self.geometry.locate(start);
-        let overhead = self.spec.overhead(op, luck.overhead);
-        let seek = self.reach(first.track, luck.seek);
-        let command_done = begun + overhead;
-        let there = command_done + seek;
-        let moved = match op {
-            Op::Read => transfer::read(&self.spec, &self.geometry, first, count, there, luck),
-            Op::Write => transfer::write(
-                &self.spec,
-                &self.geometry,
-                first,
-                count,
-                command_done,
-                there,
-                luck,
-            ),
+        let (completed, breakdown) = match &mut self.model {
+            Model::Plain { geometry, arm } => {
+                serve_plain(&self.spec, geometry, arm, luck, (begun, op, start, count))
+            }
+            Model::Controller(controller) => {
+                controller.service(begun, op, start.get(), count.get())
+            }
         };
-        self.arm = moved.last;
-        self.busy_until = moved.completed;
-        let rotation = moved.started - there;
-        let transfer = moved.completed - moved.started;
+        self.busy_until = completed;
         Service {
             begun,
-            completed: moved.completed,
-            breakdown: Breakdown {
-                overhead,
-                seek,
-                rotation,
-                transfer,
-            },
+            completed,
+            breakdown,
         }
-    }
-
-    /// The time to get from the arm's place to `track`: a seek, or at least a head switch.
-    fn reach(&self, track: Track, luck: u32) -> Nanos {
-        let distance = self.arm.cylinder.abs_diff(track.cylinder);
-        let switch = if self.arm.head == track.head {
-            Nanos::ZERO
-        } else {
-            self.spec.head_switch()
-        };
-        self.spec.seeks().time(distance, luck).max(switch)
     }
 
     fn draw(&mut self) -> Luck {
@@ -238,4 +232,42 @@ impl Plant {
             transfer: (b >> 32) as u32,
         }
     }
+}
+
+/// Serves a request without a cache.
+fn serve_plain(
+    spec: &PlantSpec,
+    geometry: &Geometry,
+    arm: &mut Track,
+    luck: Luck,
+    (begun, op, start, count): (Time, Op, Sector, SectorCount),
+) -> (Time, Breakdown) {
+    let first = geometry.locate(start);
+    let overhead = spec.overhead(op, luck.overhead);
+    let seek = reach(spec, *arm, first.track, luck.seek);
+    let decoded = begun + overhead;
+    let there = decoded + seek;
+    let moved = match op {
+        Op::Read => transfer::read(spec, geometry, first, count, there, luck),
+        Op::Write => transfer::write(spec, geometry, first, count, decoded, there, luck),
+    };
+    *arm = moved.last;
+    let breakdown = Breakdown {
+        overhead,
+        seek,
+        rotation: moved.started - there,
+        transfer: moved.completed - moved.started,
+    };
+    (moved.completed, breakdown)
+}
+
+/// The time to get from one track to another: a seek, or at least a head switch.
+fn reach(spec: &PlantSpec, from: Track, to: Track, luck: u32) -> Nanos {
+    let distance = from.cylinder.abs_diff(to.cylinder);
+    let switch = if from.head == to.head {
+        Nanos::ZERO
+    } else {
+        spec.head_switch()
+    };
+    spec.seeks().time(distance, luck).max(switch)
 }

@@ -84,7 +84,7 @@ fn drive() -> Plant {
 /// under the first head, so that none crosses to the next cylinder.
 fn raw(plant: &mut Plant, zone: usize, op: Op, count: u64) -> Times {
     let heads = plant.spec().heads();
-    let zone = plant.geometry().zones()[zone];
+    let zone = plant.zones()[zone];
     let track_sectors = zone.sectors_per_track;
     let cylinders = zone.cylinders - count.div_ceil(track_sectors * heads) - 1;
     let mut times: Vec<Nanos> = (0..SAMPLES)
@@ -112,7 +112,7 @@ fn raw(plant: &mut Plant, zone: usize, op: Op, count: u64) -> Times {
 fn seeks(plant: &mut Plant, distance: u64) -> Times {
     let included = plant.spec().seek_included_overhead();
     let at = |plant: &Plant, cylinder: u64| {
-        let zones = plant.geometry().zones();
+        let zones = plant.zones();
         let zone = zones[zones.partition_point(|zone| zone.first_cylinder <= cylinder) - 1];
         let tracks = (cylinder - zone.first_cylinder) * plant.spec().heads();
         zone.first_sector + SectorCount(tracks * zone.sectors_per_track)
@@ -207,7 +207,7 @@ fn megabyte_points(plant: &mut Plant) -> Vec<Point> {
 }
 
 fn write_points(plant: &mut Plant) -> Vec<Point> {
-    let rotation = plant.geometry().rotation().as_millis_f64();
+    let rotation = plant.spec().rotation().as_millis_f64();
     let ten = raw(plant, 0, Op::Write, 1790).mean_ms();
     let ten_and_one = raw(plant, 0, Op::Write, 1791).mean_ms();
     let eleven = raw(plant, 0, Op::Write, 1969).mean_ms();

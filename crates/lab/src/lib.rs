@@ -6,9 +6,11 @@
 //! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
 //! | [`cello`] | best-effort load like that of a server in 1992 |
 //! | [`chart`] | pictures of curves |
+//! | [`demerit`] | the distance of two distributions of times |
 //! | [`experiment`] | experiments that a file describes |
 //! | [`farm`] | several disks with volumes, streams and traces on them |
 //! | [`measure`] | plants measured in virtual time |
+//! | [`replay`] | measured traces against a plant |
 //! | [`run`] | virtual time: the scheduler against a plant |
 //! | [`sweep`] | many runs at a time, kept |
 //! | [`thesis`] | the experiments of the thesis |
@@ -20,10 +22,12 @@ pub mod adversary;
 pub mod atlas;
 pub mod cello;
 pub mod chart;
+pub mod demerit;
 mod dice;
 pub mod experiment;
 pub mod farm;
 pub mod measure;
+pub mod replay;
 pub mod run;
 pub mod sweep;
 pub mod thesis;

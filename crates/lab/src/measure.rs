@@ -18,6 +18,8 @@ pub struct Disturbances {
     pub late_permille: u64,
     /// By as much as this, evenly.
     pub late_max: Nanos,
+    /// Every completion is noticed up to this late, evenly, as on a host with other work.
+    pub noticed_late_max: Nanos,
     /// Requests that touch these sectors take so much longer.
     pub slow: Vec<(Range<Sector>, Nanos)>,
 }
@@ -82,6 +84,10 @@ impl MeasuredPlant {
             completed += Nanos(self.dice.below(self.disturbances.late_max.get().max(1)));
         }
         self.plant.busy_at_least_until(completed);
+        let noticed_late = self
+            .dice
+            .below(self.disturbances.noticed_late_max.get() + 1);
+        completed += Nanos(noticed_late);
         Sample {
             issued,
             completed,

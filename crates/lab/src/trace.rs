@@ -19,6 +19,7 @@ use std::str::FromStr;
 use sched::request::{Op, Urgency};
 use sched::units::{Bytes, Time};
 
+pub(crate) use input::LineInput;
 pub use reader::{Place, Reader, TraceError};
 pub use writer::{write_disksim, write_file};
 

@@ -120,7 +120,7 @@ impl Figures {
                 track_writes_tail: self.track_writes_tail,
                 retry_rotations: 0,
                 zones,
-                seek: self.seek_points(cylinders.count),
+                seek: self.seek_points(cylinders.count, head_switch),
             }),
             flat: None,
             worst_case: Vec::new(),
@@ -130,7 +130,7 @@ impl Figures {
 
     /// The curve of the profile. Seeks take longer with the distance, ever more slowly, so a chord lies below the
     /// curve: by an eighth of its rise at most where distances grow by a half from point to point.
-    fn seek_points(&self, cylinders: u64) -> Vec<SeekPoint> {
+    fn seek_points(&self, cylinders: u64, head_switch_us: u64) -> Vec<SeekPoint> {
         let mut points: Vec<SeekPoint> = Vec::new();
         let mut longest = 0.0_f64;
         let seeks = smooth(&self.seeks);
@@ -140,7 +140,12 @@ impl Figures {
             let rise = next.map_or(0.0, |next| (next.nanos - longest).max(0.0));
             let nanos = longest + rise / 8.0 - self.overhead;
             let us = (nanos.max(0.0) / 1e3).ceil() as u64;
-            let us = us.max(points.last().map_or(0, |point| point.us));
+            // No seek takes less than a switch, which is how the predictor begins the curve without a point at 0.
+            let least = points.last().map_or(head_switch_us, |point| point.us);
+            let us = match bound.cylinders {
+                0 => us,
+                _ => us.max(least),
+            };
             points.push(SeekPoint {
                 cylinders: bound.cylinders,
                 us,

@@ -2,7 +2,8 @@
 //!
 //! The time of a request is an overhead and its length at a rate, at the depth of the queue that the profile names.
 //! The rate is the one with the shortest predictions among those that cover all samples; the overhead is what they
-//! need then. Writes in sequence go on until a cache of the drive is full, if it has one.
+//! need then. Admission goes by the longest time of a request, so a deep queue is not taken if it makes that much longer.
+//! Writes in sequence go on until a cache of the drive is full, if it has one.
 
 use sched::profile::FlatSpec;
 use sched::request::Op;
@@ -19,6 +20,8 @@ use crate::validate::{Checked, writes};
 const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// A deeper queue is worth it if it serves so many times as many requests.
 const DEPTH_GAIN: f64 = 1.2;
+/// The block of a stream by which depths are compared.
+const BLOCK_BYTES: u64 = 256 << 10;
 /// Sizes of requests: from one to 2^11 of 4 KiB.
 const SIZE_POWERS: u64 = 12;
 /// Sectors of the largest request of a sweep of writes.
@@ -43,9 +46,8 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
     let calibrated = u64::from(effort.calibrated());
     probe.begin("queue depths", 6 * 256, calibrated + effort.validated());
     let depths = depths(probe).await?;
-    let depth = best_depth(&depths);
-    probe.begin("fitting", calibrated, effort.validated());
-    let mut samples = sizes(probe, depth).await?;
+    probe.begin("fitting", 2 * calibrated, effort.validated());
+    let (depth, mut samples) = chosen_depth(probe, &depths).await?;
     let sustained = if writes(probe) {
         sweep(probe, depth, &mut samples).await?
     } else {
@@ -131,6 +133,33 @@ fn best_depth(depths: &[DepthFound]) -> u32 {
         best = pair[1].depth;
     }
     best
+}
+
+/// The depth for the profile, and samples at that depth. Admission goes by the longest time of a request, and in a deep
+/// queue a request waits for others. So a deeper queue than 1 is taken only if a block takes at most twice as long.
+async fn chosen_depth(
+    probe: &mut Probe,
+    depths: &[DepthFound],
+) -> Result<(u32, Vec<Timed>), MeasureError> {
+    let alone = sizes(probe, 1).await?;
+    let depth = best_depth(depths);
+    if depth == 1 {
+        return Ok((depth, alone));
+    }
+    let together = sizes(probe, depth).await?;
+    let block = |samples: &[Timed]| {
+        let flat = fitted(samples);
+        let of = |overhead_us: u64, rate: u64| {
+            overhead_us as f64 * 1e3 + BLOCK_BYTES as f64 / rate as f64 * 1e9
+        };
+        let read = of(flat.read_overhead_us, flat.read_bytes_per_second);
+        read.max(of(flat.write_overhead_us, flat.write_bytes_per_second))
+    };
+    if block(&together) <= 2.0 * block(&alone) {
+        Ok((depth, together))
+    } else {
+        Ok((1, alone))
+    }
 }
 
 /// A request of so many sectors at a random place where it may be.

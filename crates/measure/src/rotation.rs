@@ -22,7 +22,7 @@ const PERIOD_MAX_NS: f64 = 17.0e6;
 /// The longest random wait before a pass.
 const WAIT_MAX_NS: u64 = 20_000_000;
 /// A period is believed if the differences are multiples of it so well; 1 is perfect, and 0 is chance.
-const COHERENCE_MIN: f64 = 0.8;
+const COHERENCE_MIN: f64 = 0.7;
 /// Sectors read in turn: at first, and for drives with a cache.
 const PLACES: [(u64, u64); 2] = [(1, 48), (64, 8)];
 /// Requests that finding the rotation takes.
@@ -97,8 +97,9 @@ fn period(differences: &[f64]) -> Option<f64> {
     if best < COHERENCE_MIN {
         return None;
     }
-    // Fractions of the rotation fit as well: the first peak is of the longest period.
-    let first = scanned.iter().position(|value| *value > best - 0.05)?;
+    // Fractions of the rotation fit as well, and with late reads sometimes better: the first peak is of the longest
+    // period.
+    let first = scanned.iter().position(|value| *value > best * 0.75)?;
     let peak = (first..scanned.len().min(first + 40))
         .max_by(|a, b| scanned[*a].total_cmp(&scanned[*b]))?;
     Some(1.0 / frequency(u32::try_from(peak).ok()?))

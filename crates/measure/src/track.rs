@@ -55,6 +55,8 @@ struct Angles<'a> {
     sector: f64,
     /// The jump of the angle at a boundary that is looked for.
     jump: f64,
+    /// The smallest jump so far.
+    least_jump: f64,
 }
 
 impl Angles<'_> {
@@ -134,6 +136,7 @@ pub(crate) async fn survey(
         period,
         sector: 0.0,
         jump: 0.0,
+        least_jump: f64::MAX,
     };
     let Some(mut length) = rough_length(&mut angles, near).await? else {
         return Ok(None);
@@ -213,6 +216,7 @@ async fn first_boundary(
             let jump = angles.off(points[end], points[end + 1]);
             angles.jump = jump.rem_euclid(angles.period);
             if angles.jump >= SKEW_MIN_NS {
+                angles.least_jump = angles.jump;
                 return Ok(Some((points[end], points[end + 1].sector)));
             }
         }
@@ -251,6 +255,7 @@ async fn follow(
         angles.sector = angles.period / length.max(1) as f64;
         let skew = wrapped(time - left.time, angles.period).rem_euclid(angles.period);
         angles.jump = skew;
+        angles.least_jump = angles.least_jump.min(skew.max(SKEW_MIN_NS));
         tracks.skews.push(skew);
     }
     Ok(Some(tracks))
@@ -265,7 +270,7 @@ async fn next_boundary(
     let unit = angles.probe.facts.unit.get();
     let is_new = |angles: &Angles<'_>, seen: Seen| {
         let off = angles.off(left, seen);
-        off.abs() > (SKEW_MIN_NS / 2.0).min(angles.jump / 3.0)
+        off.abs() > 0.4 * angles.least_jump
     };
     let (Some(before), Some(behind)) = (
         angles.see(expected - unit).await?,

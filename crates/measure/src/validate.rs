@@ -21,6 +21,9 @@ const SECTORS_MIN: u64 = 1 << 14;
 const DISTANCE_GROWTH: f64 = 1.5;
 /// Pairs of places for each distance.
 const PAIRS: u32 = 4;
+/// This part of a rotation is added to all requests before validation. The slowest of some thousand requests is not the
+/// slowest of all, and without it validation would start again several times, and be exceeded later.
+const MARGIN_PARTS: u64 = 6;
 /// An excess widens the profile by so much more than itself.
 const WIDEN_PERCENT: u64 = 125;
 /// A profile that has been widened so often does not settle.
@@ -73,6 +76,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         effort.validated(),
     );
     late += calibrate(probe, &mut figures).await?;
+    figures.longer += Nanos(figures.period as u64 / MARGIN_PARTS);
     let mut checked = Checked::new(&figures, probe)?;
     probe.begin("validation", effort.validated(), 0);
     while let Some(excess) = checked.run(probe, 1).await? {
@@ -84,10 +88,6 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         checked.widened(figures.profile(&probe.facts)?, longer);
         probe.begin("validation", effort.validated(), 0);
     }
-    let margin = checked.margin(Nanos(figures.period as u64));
-    figures.longer += margin;
-    checked.profile = figures.profile(&probe.facts)?;
-    checked.longer(margin);
     let points = &figures.seeks;
     for seek in &mut seeks {
         let bound = points
@@ -461,29 +461,6 @@ impl Checked {
         }
         self.validation.predicted_over_actual = self.predicted as f64 / self.actual.max(1) as f64;
         Ok(None)
-    }
-
-    /// Adds a margin to all predictions.
-    fn longer(&mut self, margin: Nanos) {
-        let validation = &mut self.validation;
-        validation.widened_by += margin;
-        let sum = u128::from(margin.get()) * u128::from(validation.requests);
-        validation.predicted_over_actual =
-            (self.predicted + sum) as f64 / self.actual.max(1) as f64;
-    }
-
-    /// What is added in the end, because the closest of ten thousand requests is not the closest of all: twice the
-    /// distance between the closest and the tenth closest, which is about how much closer the closest of a hundred times
-    /// as many comes, and at least an eighth of a rotation.
-    pub(crate) fn margin(&self, rotation: Nanos) -> Nanos {
-        let margin = |compared: &Compared| compared.predicted.saturating_sub(compared.actual);
-        let closest = &self.validation.closest;
-        let apart = match (closest.first(), closest.get(9)) {
-            (Some(first), Some(tenth)) => margin(tenth).saturating_sub(margin(first)),
-            _ => Nanos::ZERO,
-        };
-        let least = Nanos(rotation.get() / 8);
-        (apart * 2).clamp(least, Nanos(rotation.get() / 2))
     }
 
     /// Notes a compared request; by how much it took longer than predicted.

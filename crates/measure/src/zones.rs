@@ -203,7 +203,7 @@ async fn heads(probe: &mut Probe, period: f64) -> Result<TracksFound, MeasureErr
         let at = probe.facts.capacity.get() / 64 * place;
         let near = probe.aligned(at);
         if let Some(tracks) = track::survey(probe, period, near, TRACKS_OF_HEADS).await? {
-            skews.push(tracks.skews);
+            skews.push(repeated(&tracks.skews, period));
         }
     }
     let counts: Vec<Option<u64>> = skews.iter().map(|skews| heads_of(skews)).collect();
@@ -231,6 +231,25 @@ async fn heads(probe: &mut Probe, period: f64) -> Result<TracksFound, MeasureErr
         cylinder_switch: Nanos(longest.ceil() as u64),
         skews,
     })
+}
+
+/// The skews, each that no other comes near replaced by the one before: it was seen late.
+fn repeated(skews: &[f64], period: f64) -> Vec<f64> {
+    let near = |one: f64| {
+        let near = skews
+            .iter()
+            .filter(|other| (one - **other).abs() < period / 40.0);
+        near.count()
+    };
+    let usual = skews.iter().copied().max_by_key(|skew| near(*skew));
+    let mut before = usual.unwrap_or_default();
+    let each = skews.iter().map(|skew| {
+        if near(*skew) > 1 {
+            before = *skew;
+        }
+        before
+    });
+    each.collect()
 }
 
 /// Halfway between the shortest skew and the longest.
@@ -354,6 +373,10 @@ mod tests {
         let mut irregular = skews;
         irregular[20] = 1.0e6;
         assert_eq!(heads_of(&irregular), None);
+        // A late read, and the regular skew behind it.
+        let mut late = irregular;
+        late[20] = 5.0e6;
+        assert_eq!(heads_of(&repeated(&late, 8.0e6)), Some(10));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `clockwise sim`: experiments of the papers, and experiments that a file describes, in virtual time.
 
 mod cases;
+mod drives;
 mod experiments;
 
 use std::fs;
@@ -32,6 +33,51 @@ pub enum SimCommand {
     Adversary(AdversaryArgs),
     /// Replay a case that the adversary has found, step by step.
     Replay(ReplayArgs),
+    /// Descriptions of drives.
+    #[command(subcommand)]
+    Plant(PlantCommand),
+    /// Replay a measured trace on a simulated drive, and compare the response times.
+    ReplayTrace(ReplayTraceArgs),
+}
+
+/// `clockwise sim plant`.
+#[derive(Subcommand, Debug)]
+pub enum PlantCommand {
+    /// Read the parameter files of DiskSim, and write the drive that they describe as a plant.
+    Import(ImportArgs),
+}
+
+/// Options of `clockwise sim plant import`.
+#[derive(clap::Args, Debug)]
+pub struct ImportArgs {
+    /// The folder with the `.parv`, `.diskspecs`, `.model` and `.seek` files of one drive.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The file for the plant.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The drive, by the name of its block; needed if the files describe several.
+    #[arg(long, value_name = "NAME")]
+    disk: Option<String>,
+}
+
+/// Options of `clockwise sim replay-trace`.
+#[derive(clap::Args, Debug)]
+pub struct ReplayTraceArgs {
+    /// The file of the plant, or the name of one that comes with the program.
+    plant: PathBuf,
+    /// The trace: text, packed or not, with a line `R|W word sector sectors response_us think_us` for each
+    /// request.
+    trace: PathBuf,
+    /// The seed of the drive's random numbers.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Turn the drive's caches off.
+    #[arg(long)]
+    without_caches: bool,
+    /// The folder for a page, a picture and the numbers of both distributions.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
 }
 
 /// Options of `clockwise sim run`.
@@ -216,6 +262,8 @@ pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Fai
         SimCommand::Cello(args) => experiments::run_cello(args, output),
         SimCommand::Adversary(args) => cases::run_adversary(args, output),
         SimCommand::Replay(args) => cases::run_replay(args, output),
+        SimCommand::Plant(PlantCommand::Import(args)) => drives::run_import(args, output),
+        SimCommand::ReplayTrace(args) => drives::run_replay_trace(args, output),
     }
 }
 

@@ -195,7 +195,7 @@ impl Worker {
         let Some(job) = state.queue.pop_front() else {
             return Next::Sleep;
         };
-        let rotation = self.plant.geometry().rotation();
+        let rotation = self.plant.spec().rotation();
         let verdict = state
             .faults
             .judge(job.io.op, job.io.start, job.io.count, rotation);

@@ -225,6 +225,14 @@ impl Geometry {
         (index, at + Nanos(begins - angle))
     }
 
+    /// When the sector of `place` begins to pass, as the time since the index mark.
+    pub(crate) fn begins(&self, place: Place) -> Nanos {
+        let zone = &self.zones[place.track.zone];
+        let slot = zone.per_track.rem(place.index + self.slot(place.track));
+        let angle = zone.per_track.div(slot * self.rotation.get()) + zone.angle;
+        Nanos(self.rotation.rem(angle))
+    }
+
     /// The angle of the platters at `at`, counted from where the zone of `track` begins, as a time.
     fn angle(&self, track: Track, at: Time) -> u64 {
         let zone = &self.zones[track.zone];

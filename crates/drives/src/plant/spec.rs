@@ -8,6 +8,7 @@ use serde::Deserialize;
 use sched::request::Op;
 use sched::units::{Nanos, SectorCount};
 
+use super::controller::description::{Description, Layout};
 use super::seek::{SeekCurve, SeekPoint};
 use super::share;
 
@@ -113,8 +114,16 @@ struct Write {
 /// A drive's description, checked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlantSpec {
+    /// Its mechanics; with a controller, what of them both kinds of files have.
     file: File,
     seeks: SeekCurve,
+    controller: Option<Box<Description>>,
+}
+
+/// The kind of a file, which decides how the rest of it is read.
+#[derive(Deserialize)]
+struct Head {
+    kind: Option<toml::Value>,
 }
 
 /// Names of the plants that are part of the library.
@@ -137,6 +146,10 @@ impl PlantSpec {
     /// # Errors
     /// When it is not one; the error names the place and the key.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let head: Head = toml::from_str(text)?;
+        if head.kind.is_some() {
+            return Self::of_controller(toml::from_str(text)?);
+        }
         let file: File = toml::from_str(text)?;
         check::check(&file)?;
         let points = file
@@ -157,7 +170,52 @@ impl PlantSpec {
             key: "seek",
             problem,
         })?;
-        Ok(Self { file, seeks })
+        Ok(Self {
+            file,
+            seeks,
+            controller: None,
+        })
+    }
+
+    /// A drive with a controller.
+    pub(crate) fn of_controller(description: Description) -> Result<Self, SpecError> {
+        let invalid = |(key, problem)| SpecError::Invalid { key, problem };
+        description.check().map_err(invalid)?;
+        let point = |distance, ns| SeekPoint {
+            distance,
+            min: Nanos(ns),
+            mean: Nanos(ns),
+            max: Nanos(ns),
+        };
+        let mut points: Vec<SeekPoint> = description
+            .seek
+            .iter()
+            .map(|(distance, ns)| point(*distance, *ns))
+            .collect();
+        if let Some(first) = points.first().copied().filter(|first| first.distance > 1) {
+            points.insert(0, point(1, first.mean.get() / first.distance));
+        }
+        let seeks = SeekCurve::new(points).map_err(|problem| invalid(("seek", problem)))?;
+        Ok(Self {
+            file: mechanics_of(&description),
+            seeks,
+            controller: Some(Box::new(description)),
+        })
+    }
+
+    pub(crate) fn controller(&self) -> Option<&Description> {
+        self.controller.as_deref()
+    }
+
+    /// The same drive with its cache turned off: no data of earlier requests, no reading ahead, no writing
+    /// behind. A drive without a cache stays as it is.
+    #[must_use]
+    pub fn without_caches(&self) -> Self {
+        let mut spec = self.clone();
+        if let Some(controller) = &mut spec.controller {
+            controller.cache.turn_off();
+        }
+        spec
     }
 
     /// The drive's name.
@@ -205,13 +263,19 @@ impl PlantSpec {
     /// The time to switch to another head of the same cylinder.
     #[must_use]
     pub fn head_switch(&self) -> Nanos {
-        Nanos::from_micros(self.file.mechanics.head_switch_us)
+        match &self.controller {
+            Some(controller) => Nanos(controller.mechanics.head_switch_ns),
+            None => Nanos::from_micros(self.file.mechanics.head_switch_us),
+        }
     }
 
     /// The time to go on to the first head of the next cylinder in the middle of a transfer.
     #[must_use]
     pub fn cylinder_switch(&self) -> Nanos {
-        Nanos::from_micros(self.file.mechanics.cylinder_switch_us)
+        match &self.controller {
+            Some(_) => self.seeks.at(1).mean,
+            None => Nanos::from_micros(self.file.mechanics.cylinder_switch_us),
+        }
     }
 
     /// Mechanical seek times: as measured, less the overhead of the command that measured them.
@@ -226,7 +290,8 @@ impl PlantSpec {
         Nanos::from_micros(self.file.seek_included_overhead_us)
     }
 
-    /// Cylinders and sectors per track of each zone, from the outside.
+    /// Cylinders and sectors per track of each zone, from the outside. A layout without zones is one zone with
+    /// the tracks of its first sector.
     pub fn zones(&self) -> impl Iterator<Item = (u64, u64)> {
         self.file
             .zone
@@ -279,6 +344,66 @@ impl PlantSpec {
     pub(crate) fn partial_tail_takes_rotation(&self) -> bool {
         self.file.write.partial_tail_takes_rotation
     }
+}
+
+/// What a drive with a controller has in common with one without.
+fn mechanics_of(description: &Description) -> File {
+    let micros = |ns: u64| ns.div_ceil(1_000);
+    let overhead = &description.overhead;
+    let zone = match &description.layout {
+        Layout::Zones { zone, .. } => zone
+            .iter()
+            .map(|line| ZoneLine {
+                cylinders: line.last_cylinder - line.first_cylinder + 1,
+                sectors_per_track: line.sectors_per_track,
+            })
+            .collect(),
+        Layout::Extents { extent } => one_zone(
+            extent.iter().map(|extent| extent.cylinder).max(),
+            extent.first().map(|extent| extent.sectors_per_track),
+        ),
+        Layout::Tree { node, track, .. } => one_zone(
+            node.last()
+                .and_then(|root| root.iter().map(|entry| entry.cylinder.unsigned_abs()).max()),
+            track.first().map(|track| track.sectors_per_track),
+        ),
+    };
+    File {
+        name: description.name.clone(),
+        description: description.description.clone(),
+        sectors: description.sectors,
+        physical_sector_sectors: 1,
+        mechanics: Mechanics {
+            rotation_ns: description.mechanics.rotation_ns,
+            phase_ns: 0,
+            heads: description.mechanics.heads,
+            head_switch_us: micros(description.mechanics.head_switch_ns),
+            cylinder_switch_us: 0,
+        },
+        seek_included_overhead_us: 0,
+        seek: Vec::new(),
+        zone,
+        read: Read {
+            overhead_us_min: micros(overhead.read_miss_after_read_ns),
+            overhead_us_max: micros(overhead.read_miss_after_write_ns),
+            bus_sector_ns: description.bus.read_sector_ns,
+            policy: ReadPolicy::Streaming {},
+        },
+        write: Write {
+            overhead_us: micros(overhead.write_miss_after_read_ns),
+            setup_us_max: 0,
+            settle_us: micros(description.mechanics.write_settle_ns.max(0) as u64),
+            bus_sector_ns: description.bus.write_sector_ns,
+            partial_tail_takes_rotation: false,
+        },
+    }
+}
+
+fn one_zone(last_cylinder: Option<u64>, sectors_per_track: Option<u64>) -> Vec<ZoneLine> {
+    vec![ZoneLine {
+        cylinders: last_cylinder.unwrap_or(0) + 1,
+        sectors_per_track: sectors_per_track.unwrap_or(1),
+    }]
 }
 
 #[cfg(test)]

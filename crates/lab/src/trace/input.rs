@@ -92,6 +92,32 @@ impl<'a> Input<'a> {
     }
 }
 
+/// The lines of a text that may be compressed.
+pub(crate) struct LineInput<'a> {
+    input: Input<'a>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> LineInput<'a> {
+    pub(crate) fn new(source: impl Read + 'a) -> io::Result<Self> {
+        let input = Input::new(source)?;
+        let bytes = Vec::new();
+        Ok(Self { input, bytes })
+    }
+
+    /// The next line, or a sentence saying why it is none; `None` at the end.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<Result<&str, String>>> {
+        Ok(match self.input.line(&mut self.bytes)? {
+            Line::None => None,
+            Line::TooLong => Some(Err(format!("it is longer than {LINE_BYTES_MAX} bytes"))),
+            Line::Read => {
+                let text = std::str::from_utf8(&self.bytes);
+                Some(text.map_err(|_| "it is not text in UTF-8".to_owned()))
+            }
+        })
+    }
+}
+
 fn fill(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < bytes.len() {

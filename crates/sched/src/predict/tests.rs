@@ -452,3 +452,28 @@ fn measured_worst_cases_alone_are_what_admission_uses_if_they_are_trusted() {
         );
     }
 }
+
+#[test]
+fn unknown_tracks_make_no_prediction_shorter() {
+    let seed = testkit::seed("unknown_tracks_make_no_prediction_shorter", None);
+    let mut random = testkit::Random(seed);
+    for name in ["quantum-atlas-ii", "hdd-8tb-7200"] {
+        let profile = DriveProfile::shipped(name).unwrap();
+        let mut spec = profile.spec().clone();
+        spec.rotating.as_mut().unwrap().exact_tracks = false;
+        let known = Predictor::new(&profile);
+        let unknown = Predictor::new(&DriveProfile::new(spec).unwrap());
+        let end = known.capacity().get();
+        for _ in 0..10_000 {
+            let largest = 2 << random.below(14);
+            let count = 1 + random.below(largest);
+            let start = Sector(random.below(end - count));
+            let head = Some(Sector(random.below(end)));
+            let op = [Op::Read, Op::Write][usize::from(random.below(2) == 0)];
+            let times = [&known, &unknown]
+                .map(|predictor| predictor.predict(head, op, start, SectorCount(count)));
+            assert!(times[0] <= times[1], "{start:?} {count}: {times:?}");
+            assert_eq!(unknown.track(start), None);
+        }
+    }
+}

@@ -175,6 +175,7 @@ fn with_a_slow_bus() -> RotatingSpec {
         write_settle_us: 0,
         bus_bytes_per_second: 7_565_023,
         track_reads: false,
+        exact_tracks: true,
         track_writes_tail: false,
         retry_rotations: 0,
         zones: vec![ZoneSpec {
@@ -277,6 +278,7 @@ fn any_profile(cylinders: u64, heads: u64, sectors: u64) -> impl Strategy<Value 
             write_settle_us: settle,
             bus_bytes_per_second: (medium * percent / 100).max(512),
             track_reads: ways.0,
+            exact_tracks: true,
             track_writes_tail: ways.1,
             retry_rotations: 0,
             zones,
@@ -427,6 +429,7 @@ fn times_of_the_slowest_drive_that_is_accepted_do_not_overflow() {
         write_settle_us: second,
         bus_bytes_per_second: 512,
         track_reads: true,
+        exact_tracks: true,
         track_writes_tail: true,
         retry_rotations: 1_000,
         zones: vec![ZoneSpec {
