@@ -290,3 +290,6 @@ fn failures(findings: &Findings) -> String {
     }
     html + "</table>\n"
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,3 +210,73 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
             .help("give a whole block device, or a file; `lsblk -o PATH,MODEL,SERIAL` lists devices"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with another identity.
+    fn target(how: Use, change: impl FnOnce(&mut Identity)) -> Target {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut identity = Identity::of(file.path()).unwrap();
+        identity.kind = NodeKind::Whole;
+        identity.name = "sdq".to_owned();
+        change(&mut identity);
+        Target {
+            path: PathBuf::from("/dev/disk/by-id/ata-X"),
+            identity,
+            how,
+            plant: None,
+        }
+    }
+
+    #[test]
+    fn partition_is_refused_with_the_name_of_its_device() {
+        for how in [Use::Write, Use::Read, Use::ReadShared] {
+            let partition = target(how, |identity| {
+                identity.kind = NodeKind::Partition { start_sector: 2048 };
+            });
+            let failure = partition.check().unwrap_err();
+            assert!(
+                failure.what.contains("a partition of /dev/sdq"),
+                "{failure:?}"
+            );
+            assert!(
+                failure.help.contains("disk measure /dev/sdq"),
+                "{failure:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn used_drive_is_measured_by_reads_beside_its_users_alone() {
+        let used = |how| {
+            target(how, |identity| {
+                identity.users = vec!["sdq1 is mounted at /srv".to_owned()];
+            })
+        };
+        for how in [Use::Write, Use::Read] {
+            let failure = used(how).check().unwrap_err();
+            assert!(failure.what.contains("mounted at /srv"), "{failure:?}");
+        }
+        assert_eq!(used(Use::ReadShared).check(), Ok(()));
+    }
+
+    #[test]
+    fn writes_to_a_host_managed_drive_are_refused() {
+        let zoned = |how| {
+            target(how, |identity| {
+                identity.zoned = Some(Zoned::HostManaged);
+            })
+        };
+        assert!(zoned(Use::Write).check().is_err());
+        assert_eq!(zoned(Use::Read).check(), Ok(()));
+    }
+
+    #[test]
+    fn drive_is_called_by_its_name_or_its_path() {
+        let drive = target(Use::Read, |_| {});
+        assert!(drive.is_called("sdq") && drive.is_called("/dev/disk/by-id/ata-X"));
+        assert!(!drive.is_called("sdr") && !drive.is_called(""));
+    }
+}

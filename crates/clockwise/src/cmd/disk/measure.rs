@@ -1,6 +1,8 @@
 //! `clockwise disk measure`: measures a drive and writes its profile.
 
-use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
+mod answer;
+mod attend;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -9,27 +11,20 @@ use clap::Args;
 use drives::plant::PlantSpec;
 use drives::plant::spec::BUILT_IN;
 use measure::facts::Effort;
-use measure::machine::{MeasureError, Measured, Progress};
-use sched::profile::DriveProfile;
-use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use measure::machine::MeasureError;
 
+use self::answer::{conclude, confirm_destruction, stopped};
+use self::attend::{Attended, Signals, attend};
 use super::super::block_on;
-use crate::failure::{Failure, host_failure, io_failure};
-use crate::measuring::driver::{self, End, News, Running};
+use crate::failure::{Failure, io_failure};
+use crate::measuring::driver;
 use crate::measuring::evidence::{Circumstances, Evidence};
 use crate::measuring::samples::{self, Earlier, SampleFile};
 use crate::measuring::settings::{self, Changed, Setting, Tools};
 use crate::measuring::smart::Smart;
+use crate::measuring::summary;
 use crate::measuring::target::{Target, Use};
-use crate::measuring::{report, summary};
 use crate::print::Output;
-use crate::quantity::Span;
-
-/// The exit status of a command that a signal ended is this plus the signal's number.
-const SIGNALLED: u8 = 128;
-/// The most news that are taken at a time.
-const NEWS_AT_ONCE: usize = 1024;
 
 /// Options of `clockwise disk measure`.
 #[derive(Args, Debug)]
@@ -143,82 +138,6 @@ fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// True if a person can be asked.
-fn has_person(output: &Output) -> bool {
-    !output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-fn confirm_destruction(args: &MeasureArgs, target: &Target) -> Result<(), Failure> {
-    let name = target.name();
-    let typed = match &args.destroy {
-        Some(typed) => typed.clone(),
-        None if io::stdin().is_terminal() && io::stderr().is_terminal() => {
-            let question = format!(
-                "All data on {} ({}) will be destroyed. Type {name} to go on: ",
-                target.path.display(),
-                target.model()
-            );
-            asked(&question)?
-        }
-        None => {
-            return Err(Failure::bad_input(format!(
-                "`--write` destroys all data on {}",
-                target.path.display()
-            ))
-            .help(format!(
-                "give `--destroy {name}` if that is what you want, or leave `--write` out"
-            )));
-        }
-    };
-    if target.is_called(typed.trim()) {
-        return Ok(());
-    }
-    Err(Failure::bad_input(format!(
-        "{typed:?} is not the name of {}, so nothing is written",
-        target.path.display()
-    ))
-    .help(format!(
-        "the name is {name}; leave `--write` out to measure reads only"
-    )))
-}
-
-/// A line that a person types after a question on standard error.
-fn asked(question: &str) -> Result<String, Failure> {
-    let mut err = io::stderr().lock();
-    let mut line = String::new();
-    let answer = write!(err, "{}", crate::text::printable(question))
-        .and_then(|()| err.flush())
-        .and_then(|()| io::stdin().lock().read_line(&mut line));
-    answer.map_err(|error| host_failure("read an answer", &error))?;
-    Ok(line.trim().to_owned())
-}
-
-/// Signals that end the command.
-struct Signals([(SignalKind, Signal); 3]);
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let failed = |error: io::Error| host_failure("wait for signals", &error);
-        let listen = |kind| Ok((kind, signal(kind).map_err(failed)?));
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// The number of the next signal.
-    async fn next(&mut self) -> u8 {
-        let [(a, first), (b, second), (c, third)] = &mut self.0;
-        let kind = tokio::select! {
-            _ = first.recv() => *a,
-            _ = second.recv() => *b,
-            _ = third.recv() => *c,
-        };
-        u8::try_from(kind.as_raw_value()).unwrap_or(0)
-    }
-}
-
 async fn measure(
     args: &MeasureArgs,
     target: &Target,
@@ -261,16 +180,10 @@ async fn measure(
     }
     let measured = match attended? {
         Attended::Signalled { signal, requests } => {
-            let served = opened.continued + requests;
-            return stopped(signal, served, file.path(), output);
+            return stopped(signal, opened.continued + requests, file.path(), output);
         }
         Attended::Lost { why, requests } => {
-            let served = opened.continued + requests;
-            return Err(Failure::failed(format!(
-                "{}: after {served} requests {why}",
-                target.path.display()
-            ))
-            .help("look at the cable, the drive and `dmesg`; the same command continues"));
+            return Err(lost(target, &why, opened.continued + requests));
         }
         Attended::Finished(result) => match *result {
             Ok(measured) => measured,
@@ -340,141 +253,13 @@ fn turn_off(
     Changed::turn_off(tools.clone(), &file, &target.path, serial, wanted).map(Some)
 }
 
-/// How a measurement ended, with the requests that it served.
-enum Attended {
-    Finished(Box<Result<Measured, MeasureError>>),
-    Signalled { signal: u8, requests: u64 },
-    Lost { why: String, requests: u64 },
-}
-
-/// Keeps the samples and shows the progress until the measurement is over.
-async fn attend(
-    mut running: Running,
-    file: &mut SampleFile,
-    signals: &mut Signals,
-    output: &Output,
-) -> Result<Attended, Failure> {
-    let mut shown = Shown::new(output);
-    let mut news = Vec::with_capacity(NEWS_AT_ONCE);
-    let mut requests_served = 0;
-    let mut came: Option<u8> = None;
-    let mut failed: Option<Failure> = None;
-    loop {
-        tokio::select! {
-            _ = running.news.recv_many(&mut news, NEWS_AT_ONCE) => {}
-            signal = signals.next() => {
-                came.get_or_insert(signal);
-                running.stop();
-            }
-        }
-        for one in news.drain(..) {
-            match one {
-                News::Served {
-                    requests,
-                    samples,
-                    progress,
-                } => {
-                    // What is not in the file is not counted.
-                    if failed.is_none() {
-                        match file.append(&requests, &samples) {
-                            Ok(()) => requests_served += samples.len() as u64,
-                            Err(failure) => {
-                                failed = Some(failure);
-                                running.stop();
-                            }
-                        }
-                    }
-                    shown.show(&progress);
-                }
-                News::Over(end) => {
-                    shown.clear();
-                    if let Some(failure) = failed {
-                        return Err(failure);
-                    }
-                    return Ok(match end {
-                        End::Finished(result) => Attended::Finished(result),
-                        End::Stopped => Attended::Signalled {
-                            signal: came.unwrap_or(0),
-                            requests: requests_served,
-                        },
-                        End::Lost(why) => Attended::Lost {
-                            why,
-                            requests: requests_served,
-                        },
-                    });
-                }
-            }
-        }
-        if running.news.is_closed() && running.news.is_empty() {
-            shown.clear();
-            return Err(Failure::bug(
-                "the thread that measures ended without a result",
-            ));
-        }
-    }
-}
-
-/// The progress on the terminal, or a line for each part elsewhere.
-struct Shown<'a> {
-    output: &'a Output,
-    bar: indicatif::ProgressBar,
-    part: &'static str,
-}
-
-impl<'a> Shown<'a> {
-    fn new(output: &'a Output) -> Self {
-        Self {
-            output,
-            bar: output.measure_progress(),
-            part: "",
-        }
-    }
-
-    fn show(&mut self, progress: &Progress) {
-        let left = Span(progress.time_left);
-        if self.output.has_pictures() {
-            self.bar.set_length(progress.served + progress.left);
-            self.bar.set_position(progress.served);
-            self.bar
-                .set_message(format!("{}, about {left} left", progress.part));
-        } else if self.part != progress.part {
-            self.output
-                .note(&format!("{} ... about {left} left", progress.part));
-        }
-        self.part = progress.part;
-    }
-
-    fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// The result of a measurement that a signal stopped.
-#[derive(Serialize)]
-struct Stopped<'a> {
-    stopped: bool,
-    requests: u64,
-    samples: &'a Path,
-}
-
-fn stopped(
-    signal: u8,
-    requests: u64,
-    samples: &Path,
-    output: &Output,
-) -> Result<ExitCode, Failure> {
-    let result = Stopped {
-        stopped: true,
-        requests,
-        samples,
-    };
-    output.result(&result, || {
-        format!(
-            "stopped after {requests} requests, which are kept in {}; the same command continues",
-            samples.display()
-        )
-    })?;
-    Ok(ExitCode::from(SIGNALLED + signal))
+/// The failure of a measurement whose drive went away.
+fn lost(target: &Target, why: &str, requests: u64) -> Failure {
+    Failure::failed(format!(
+        "{}: after {requests} requests {why}",
+        target.path.display()
+    ))
+    .help("look at the cable, the drive and `dmesg`; the same command continues")
 }
 
 /// The failure of a measurement without a profile.
@@ -493,87 +278,4 @@ fn not_measured(target: &Target, error: MeasureError, file: SampleFile) -> Failu
             "end all other use of the drive and of this machine's processors, and measure anew with `--restart`",
         ),
     }
-}
-
-/// The result of a whole measurement.
-#[derive(Serialize)]
-struct Concluded<'a> {
-    profile: &'a Path,
-    report: Option<&'a Path>,
-    #[serde(flatten)]
-    evidence: &'a Evidence,
-}
-
-/// Shows the findings, and writes the profile if it is accepted.
-async fn conclude(
-    args: &MeasureArgs,
-    measured: &Measured,
-    evidence: &Evidence,
-    file: SampleFile,
-    signals: &mut Signals,
-    output: &Output,
-) -> Result<ExitCode, Failure> {
-    let profile = evidence
-        .profile(&measured.profile)
-        .map_err(|error| Failure::bug(format!("the measured profile is not valid: {error}")))?;
-    if let Some(path) = &args.report {
-        std::fs::write(path, report::page(evidence))
-            .map_err(|error| io_failure("write the report to", path, &error))?;
-    }
-    if !output.is_json() {
-        let text = summary::lines(evidence).join("\n") + "\n";
-        output.bytes(crate::text::printable(&text).as_bytes())?;
-    }
-    if !args.accept && has_person(output) {
-        let question = format!("Write the profile to {}? [y/N] ", args.to.display());
-        let answer = tokio::task::spawn_blocking(move || asked(&question));
-        let answer = tokio::select! {
-            answer = answer => answer.unwrap_or_else(|_| Ok(String::new()))?,
-            signal = signals.next() => return stopped(signal, evidence.findings.served, file.path(), output),
-        };
-        if !matches!(answer.to_lowercase().as_str(), "y" | "yes") {
-            output.note(&format!(
-                "not written; the samples are kept in {}, and the same command asks again",
-                file.path().display()
-            ));
-            return Ok(ExitCode::SUCCESS);
-        }
-    }
-    write_profile(&args.to, &profile, args.force)?;
-    if !args.keep_samples {
-        file.remove()?;
-    }
-    let result = Concluded {
-        profile: &args.to,
-        report: args.report.as_deref(),
-        evidence,
-    };
-    output.result(&result, || {
-        let report = args.report.as_ref().map_or(String::new(), |path| {
-            format!("the report is in {}; ", path.display())
-        });
-        format!(
-            "{report}the profile is in {}: name it as the disk's `profile` in the configuration",
-            args.to.display()
-        )
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn write_profile(path: &Path, profile: &DriveProfile, force: bool) -> Result<(), Failure> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true);
-    if force {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
-    }
-    let written = options
-        .open(path)
-        .and_then(|mut file| file.write_all(profile.to_toml().as_bytes()));
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::bad_input(format!("{} exists by now", path.display()))
-            .help("give the same command with `--force`; nothing is measured again"),
-        _ => io_failure("write the profile to", path, &error),
-    })
 }
