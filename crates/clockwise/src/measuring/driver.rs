@@ -129,7 +129,10 @@ pub fn start(disk: Box<dyn Disk>, memory: &Memory, begun: Begun) -> Result<Runni
     let params = if disk.completes_at_once() {
         ThreadParams::ordinary("measure")
     } else {
-        ThreadParams::dispatcher("measure")
+        ThreadParams {
+            io_flusher: false,
+            ..ThreadParams::dispatcher("measure")
+        }
     };
     let mut driver = Driver {
         disk,

@@ -1,5 +1,6 @@
 //! The findings in plain words, for the person who accepts the profile.
 
+use measure::facts::Effort;
 use measure::findings::{Findings, Method, SeekFound, Validation};
 use sched::units::Nanos;
 
@@ -108,19 +109,23 @@ fn widened(validation: &Validation) -> Option<String> {
     })
 }
 
-/// The time that a measurement takes at most, in words.
+/// The time that a measurement takes at most.
 #[must_use]
-pub fn announced(may_rotate: bool, effort: measure::facts::Effort) -> String {
-    use measure::facts::Effort;
+pub fn limit(may_rotate: bool, effort: Effort) -> Nanos {
     let minutes = match (may_rotate, effort) {
-        (true, Effort::Quick) => 10,
+        (_, Effort::Quick) => 10,
         (true, Effort::Normal) => 30,
-        (true, Effort::Thorough) => 60,
-        (false, Effort::Quick | Effort::Normal) => 5,
-        (false, Effort::Thorough) => 20,
+        (false, Effort::Normal) => 20,
+        (_, Effort::Thorough) => 60,
     };
+    Nanos::from_secs(minutes * 60)
+}
+
+/// The same in words.
+#[must_use]
+pub fn announced(limit: Nanos) -> String {
     format!(
-        "The measurement takes at most {}. Ctrl-C keeps what was measured, and the same command continues.",
-        Span(Nanos::from_secs(minutes * 60))
+        "The measurement takes at most {} minutes. Ctrl-C keeps what was measured, and the same command continues.",
+        limit.get() / 60_000_000_000
     )
 }

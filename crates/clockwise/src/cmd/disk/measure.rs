@@ -25,6 +25,7 @@ use crate::measuring::smart::Smart;
 use crate::measuring::summary;
 use crate::measuring::target::{Target, Use};
 use crate::print::Output;
+use sched::units::Nanos;
 
 /// Options of `clockwise disk measure`.
 #[derive(Args, Debug)]
@@ -109,11 +110,12 @@ fn plant(name: &str) -> Result<PlantSpec, Failure> {
 pub(super) fn run(args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failure> {
     let target = args.target()?;
     check_outputs(args)?;
-    output.note(&summary::announced(target.may_rotate(), args.effort()));
+    let limit = summary::limit(target.may_rotate(), args.effort());
+    output.note(&summary::announced(limit));
     if args.write {
         confirm_destruction(args, &target)?;
     }
-    block_on(measure(args, &target, output))
+    block_on(measure(args, &target, limit, output))
 }
 
 /// What would fail at the end of the measurement fails before it.
@@ -141,6 +143,7 @@ fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
 async fn measure(
     args: &MeasureArgs,
     target: &Target,
+    limit: Nanos,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     // Before anything is changed that has to be restored.
@@ -172,7 +175,7 @@ async fn measure(
             format!("the host denied {denied}: times may include delays of the host")
         }),
     );
-    let attended = attend(running, &mut file, &mut signals, output).await;
+    let attended = attend(running, &mut file, limit, &mut signals, output).await;
     if let Some(settings) = &mut settings {
         for left in settings.restore() {
             output.note(&left);

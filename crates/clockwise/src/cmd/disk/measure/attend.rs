@@ -1,8 +1,10 @@
 //! A measurement under way: its samples are kept, its progress is shown, and signals stop it.
 
 use std::io;
+use std::time::Duration;
 
 use measure::machine::{MeasureError, Measured, Progress};
+use sched::units::Nanos;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Failure, host_failure};
@@ -47,10 +49,11 @@ pub(super) enum Attended {
     Lost { why: String, requests: u64 },
 }
 
-/// Keeps the samples and shows the progress until the measurement is over.
+/// Keeps the samples and shows the progress until the measurement is over, for `limit` at most.
 pub(super) async fn attend(
     mut running: Running,
     file: &mut SampleFile,
+    limit: Nanos,
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Attended, Failure> {
@@ -59,8 +62,15 @@ pub(super) async fn attend(
     let mut requests_served = 0;
     let mut came: Option<u8> = None;
     let mut failed: Option<Failure> = None;
+    let mut is_late = false;
+    let late = tokio::time::sleep(Duration::from_nanos(limit.get()));
+    tokio::pin!(late);
     loop {
         tokio::select! {
+            () = &mut late, if !is_late => {
+                is_late = true;
+                running.stop();
+            }
             _ = running.news.recv_many(&mut news, NEWS_AT_ONCE) => {}
             signal = signals.next() => {
                 came.get_or_insert(signal);
@@ -93,6 +103,10 @@ pub(super) async fn attend(
                     }
                     return Ok(match end {
                         End::Finished(result) => Attended::Finished(result),
+                        End::Stopped if came.is_none() => Attended::Lost {
+                            why: "it took longer than announced: the drive is slow, or its times do not settle".to_owned(),
+                            requests: requests_served,
+                        },
                         End::Stopped => Attended::Signalled {
                             signal: came.unwrap_or(0),
                             requests: requests_served,
