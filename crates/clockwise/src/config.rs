@@ -77,6 +77,7 @@ struct Server {
     data: Option<Spanned<PathBuf>>,
     permissions: Spanned<String>,
     realtime: bool,
+    state: Option<PathBuf>,
 }
 
 impl Default for Server {
@@ -86,6 +87,7 @@ impl Default for Server {
             data: None,
             permissions: Spanned::new(0..0, "0660".to_owned()),
             realtime: true,
+            state: None,
         }
     }
 }
@@ -150,6 +152,8 @@ pub struct Config {
     pub api: PathBuf,
     /// The socket for the data connections of streams.
     pub data: PathBuf,
+    /// The folder of statistics that outlive the server.
+    pub state: PathBuf,
     /// The permissions of all socket files.
     pub permissions: u32,
     /// The export of volumes as block devices.
@@ -226,6 +230,7 @@ impl Config {
         Ok(Self {
             api: sockets.api,
             data: sockets.data,
+            state: folder.join(file.server.state.unwrap_or_default()),
             exports: ExportsConfig {
                 nbd,
                 fuse,

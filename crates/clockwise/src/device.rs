@@ -83,7 +83,7 @@ pub struct Identity {
     pub physical_block_bytes: Option<u64>,
     /// The size of the node in sectors of 512 bytes.
     pub sectors: Option<u64>,
-    /// What uses it, or a partition of it: mount points, swap, other devices. For people.
+    /// Users of it or of a partition of it: mount points, swap, other devices. For people.
     pub users: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 //! | method and path | action |
 //! |---|---|
 //! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | shows the pool, its disks, and everything at once |
-//! | `GET /v1/disks/{number}/profile` | shows a drive profile widened by the overruns so far |
+//! | `GET /v1/disks/{number}/profile` | shows a drive profile widened by the overruns over all restarts |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
@@ -61,6 +61,7 @@ use utoipa_axum::routes;
 
 use crate::exports::Exports;
 use crate::session::Sessions;
+use crate::watch::Watch;
 use crate::wire::Problem;
 use crate::wire::view::{PoolView, StatusView, WarningView};
 use crate::{log, panics};
@@ -69,6 +70,8 @@ use crate::{log, panics};
 pub struct App {
     /// The pool.
     pub pool: Arc<Pool>,
+    /// The service times of the disks.
+    pub watch: Watch,
     /// The recordings made over RTSP.
     pub archives: Arc<Archives>,
     /// The cameras that are pulled from.
@@ -90,6 +93,7 @@ impl App {
     #[must_use]
     pub fn new(
         pool: Arc<Pool>,
+        watch: Watch,
         archives: Arc<Archives>,
         sources: Sources,
         data_socket: String,
@@ -97,6 +101,7 @@ impl App {
     ) -> Self {
         Self {
             pool,
+            watch,
             archives,
             sources,
             sessions: Arc::default(),
@@ -111,6 +116,7 @@ impl App {
     #[must_use]
     pub fn status(&self) -> StatusView {
         let mut status = StatusView::from(self.pool.status());
+        self.watch.complete(&mut status);
         status.planned = self.sessions.planned(engine::clock::now());
         let volumes = std::mem::take(&mut status.volumes).into_iter();
         status.volumes = volumes.map(|of| volumes::with_move(self, of)).collect();

@@ -21,4 +21,5 @@ pub mod server;
 pub mod session;
 mod socket;
 mod text;
+mod watch;
 pub mod wire;

@@ -5,6 +5,7 @@ mod browsers;
 mod data;
 mod ending;
 mod health;
+mod overruns;
 mod ownership;
 mod waits;
 
@@ -27,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use self::ending::ShutdownStage;
 use self::health::{HealthEvent, ReportedHealth};
+use self::overruns::ReportedOverruns;
 use self::waits::ReportedWaits;
 use crate::config::Config;
 use crate::descriptors;
@@ -35,6 +37,7 @@ use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
+use crate::watch::{Watch, WatchedDrive};
 use crate::wire::view::WarningView;
 
 /// Time for requests in flight when the server ends.
@@ -42,6 +45,12 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Time between checks of the health of the disks.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time between two readings of the disks' service times.
+const WATCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Number of readings from one writing of the service times to the next: a crash loses five minutes.
+const READINGS_PER_WRITING: u32 = 5;
 
 /// Time between checks for reservations that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,8 +91,8 @@ impl Server {
         let (ending, ended) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
         let answering = serve_api(api, Arc::clone(&router), ended.clone());
-        let options = config.open.clone();
-        let pool = blocking(move || open_pool(disks, options)).await?;
+        let (options, state) = (config.open.clone(), config.state.clone());
+        let (pool, watch) = blocking(move || open_watched(disks, options, &state)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
             pool.warn(ignored.to_string());
         }
@@ -108,7 +117,7 @@ impl Server {
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
         let data_path = absolute(&config.data);
-        let app = Arc::new(App::new(pool, archives, sources, data_path, exports));
+        let app = Arc::new(App::new(pool, watch, archives, sources, data_path, exports));
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
@@ -121,9 +130,10 @@ impl Server {
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
+            tokio::spawn(watch_service_times(Arc::clone(&app), ended.clone())),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
-        let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
+        let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
         if let Some(listener) = browsers {
             let limits = ConnectionLimits::of(descriptors);
             tasks.push(browsers::serve(
@@ -210,6 +220,10 @@ impl Server {
             drop(retention);
             stage.set("requests of block exports");
             closing.exports.end(SHUTDOWN_WITHIN);
+            closing.watch.update();
+            if let Err(problem) = closing.watch.save() {
+                tracing::warn!("{problem}");
+            }
             stage.set("written data to become durable");
             closing.pool.close()
         })
@@ -248,6 +262,33 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))?
+}
+
+/// The drives behind open disks.
+fn watched(opened: &OpenDisks) -> Vec<WatchedDrive> {
+    let disks = opened.disks.iter().zip(&opened.drives);
+    disks
+        .map(|(disk, drive)| WatchedDrive {
+            name: disk.name.clone(),
+            serial: drive.serial.clone(),
+            doubt: drive.doubt.clone(),
+        })
+        .collect()
+}
+
+/// Opens a pool, and watches the service times of its disks, whose earlier ones are in the folder `state`.
+fn open_watched(
+    opened: OpenDisks,
+    options: OpenOptions,
+    state: &Path,
+) -> Result<(Arc<Pool>, Watch), Failure> {
+    let drives = watched(&opened);
+    let pool = open_pool(opened, options)?;
+    let (watch, problem) = Watch::start(Arc::clone(&pool), &drives, state);
+    if let Some(problem) = problem {
+        tracing::warn!("{problem}");
+    }
+    Ok((pool, watch))
 }
 
 fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {
@@ -363,18 +404,59 @@ async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
     }
 }
 
-/// Logs changes of the health of the disks, and flushes that wait for one.
-async fn watch_disks(pool: Arc<Pool>) {
+/// Reads the service times of the disks regularly, and writes them.
+async fn watch_service_times(app: Arc<App>, ended: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    let mut readings = 0_u32;
+    // A failure to write is logged once, until writing succeeds again.
+    let mut reported = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = end_of(ended.clone()) => return,
+        }
+        let is_written = readings.is_multiple_of(READINGS_PER_WRITING);
+        readings = readings.wrapping_add(1);
+        let read = Arc::clone(&app);
+        let read = tokio::task::spawn_blocking(move || {
+            read.watch.update();
+            is_written.then(|| read.watch.save())
+        });
+        match read.await {
+            Ok(None) => {}
+            Ok(Some(Ok(()))) => reported = None,
+            Ok(Some(Err(problem))) => {
+                if reported.as_ref() != Some(&problem) {
+                    tracing::warn!("{problem}");
+                }
+                reported = Some(problem);
+            }
+            Err(_) => tracing::error!("the reading of service times failed"),
+        }
+    }
+}
+
+/// Logs changes of the health of the disks, overruns, and flushes that wait for a disk.
+async fn watch_disks(app: Arc<App>) {
     let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
     let (mut health, mut waits) = (ReportedHealth::default(), ReportedWaits::default());
+    let mut overruns = ReportedOverruns::default();
     loop {
         ticks.tick().await;
-        let checked = Arc::clone(&pool);
-        let checked = tokio::task::spawn_blocking(move || (checked.health(), checked.waits()));
-        let Ok((new_health, new_waits)) = checked.await else {
+        let checked = Arc::clone(&app);
+        let mut reported = std::mem::take(&mut overruns);
+        let checked = tokio::task::spawn_blocking(move || {
+            let health = checked.pool.health();
+            let last = |number| checked.watch.last_overrun(number);
+            let lines = reported.update(&health, std::time::Instant::now(), last);
+            (health, checked.pool.waits(), reported, lines)
+        });
+        let Ok((new_health, new_waits, reported, lines)) = checked.await else {
             tracing::error!("the check of the disks failed");
             continue;
         };
+        overruns = reported;
+        lines.iter().for_each(|line| tracing::warn!("{line}"));
         let now = std::time::Instant::now();
         health
             .update(new_health, now)

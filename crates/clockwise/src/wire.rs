@@ -4,6 +4,7 @@ pub mod ask;
 mod problem;
 pub mod profile;
 pub mod recordings;
+pub mod service_times;
 pub mod sessions;
 pub mod sources;
 pub mod streams;

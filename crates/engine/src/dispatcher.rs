@@ -33,6 +33,7 @@ mod inbox;
 mod loan;
 mod request;
 mod run;
+mod service_times;
 mod slots;
 mod state;
 
@@ -56,6 +57,10 @@ pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
 pub use request::{Io, RejectReason, Rejected};
 pub use run::HELP_BYTES_MAX;
+pub use service_times::{
+    BUCKET_PERMILLE, BUCKETS, KindTimes, OVERRUNS_KEPT, Overrun, Piece, RequestKind, RequestUser,
+    ServiceTimes, SizeClass,
+};
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 

@@ -27,6 +27,6 @@ pub use crate::status::volumes::{PlaceRun, VolumeInfo};
 pub use crate::volume_io::volume::{BlockRun, Volume};
 pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
-pub use learned::LearnedProfile;
+pub use learned::{DiskIdentity, LearnedProfile, ObservedTimes};
 pub use marks::{MARKED_BYTES, mark_of};
 pub use open::TWO_SERVERS_REMEDY;

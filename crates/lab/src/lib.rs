@@ -15,6 +15,7 @@
 //! | [`sweep`] | many runs at a time, kept |
 //! | [`thesis`] | the experiments of the thesis |
 //! | [`trace`] | requests that others have recorded, in six formats |
+//! | [`tracks`] | sequential reads with and without the rest of a track |
 
 #![forbid(unsafe_code)]
 
@@ -32,3 +33,4 @@ pub mod run;
 pub mod sweep;
 pub mod thesis;
 pub mod trace;
+pub mod tracks;

@@ -1,4 +1,4 @@
-//! Measures a plant in virtual time, with the same object that measures devices.
+//! Measures a plant in virtual time, with the same object that measures devices, and compares profiles with it.
 
 use std::ops::Range;
 
@@ -7,6 +7,9 @@ use measure::facts::{Effort, Facts};
 use measure::machine::{MeasureError, Measured, Measurement, Request, Sample, Step};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+use sched::predict::Predictor;
+use sched::profile::DriveProfile;
+use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use crate::dice::Dice;
@@ -132,4 +135,58 @@ impl MeasuredPlant {
         self.now = last.unwrap_or(self.now);
         samples
     }
+
+    /// Compares a profile with the drive on `count` random requests: half of them small, the others blocks of 64 KiB
+    /// to 1 MiB; reads and writes, after waits of up to 20 ms.
+    pub fn compare(&mut self, profile: &DriveProfile, count: u64) -> Compared {
+        let predictor = Predictor::new(profile);
+        let sectors = self.plant.sectors().get();
+        let align = self.plant.spec().physical_sectors();
+        let mut compared = Compared::default();
+        let (mut predicted_sum, mut actual_sum) = (0, 0);
+        let mut head = None;
+        for _ in 0..count {
+            let size = match self.dice.below(2) {
+                0 => 8 << self.dice.below(5),
+                _ => 128 << self.dice.below(5),
+            };
+            let start = self.dice.below((sectors - size) / align) * align;
+            let request = Request {
+                op: [Op::Read, Op::Write][usize::from(self.dice.below(2) == 0)],
+                start: Sector(start),
+                count: SectorCount(size),
+                not_before: self.now + Nanos(self.dice.below(20_000_000)),
+            };
+            let sample = self.serve(&request, request.not_before);
+            let predicted = predictor.predict(head, request.op, request.start, request.count);
+            let excess = sample.took().saturating_sub(predicted);
+            compared.longer += u64::from(!excess.is_zero());
+            compared.excess_max = compared.excess_max.max(excess);
+            predicted_sum += predicted.get();
+            actual_sum += sample.took().get();
+            self.now = sample.completed;
+            head = Some(Sector(start + size - 1));
+        }
+        compared.predicted_over_actual = predicted_sum as f64 / actual_sum as f64;
+        let whole = Sector(0)..Sector(sectors);
+        compared.admitted = [256, 2_048].map(|count| {
+            let worst = [Op::Read, Op::Write]
+                .map(|op| predictor.worst_case(whole.clone(), op, SectorCount(count)));
+            1e9 / worst[0].max(worst[1]).get() as f64
+        });
+        compared
+    }
+}
+
+/// A profile beside its drive.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Compared {
+    /// Requests that took longer than predicted.
+    pub longer: u64,
+    /// The most by which one did.
+    pub excess_max: Nanos,
+    /// The sum of the predictions over that of the times.
+    pub predicted_over_actual: f64,
+    /// Blocks of 128 KiB and of 1 MiB in a second, by their worst cases anywhere.
+    pub admitted: [f64; 2],
 }

@@ -65,9 +65,9 @@ impl Effort {
     /// Requests to which the model is fitted before validation.
     pub(crate) const fn calibrated(self) -> u32 {
         match self {
-            Self::Quick => 600,
-            Self::Normal => 1_500,
-            Self::Thorough => 4_000,
+            Self::Quick => 1_000,
+            Self::Normal => 3_000,
+            Self::Thorough => 8_000,
         }
     }
 

@@ -96,7 +96,10 @@ impl Figures {
         let switch = |of: Option<Nanos>| of.map_or(0, |nanos| micros(nanos.get() as f64));
         let head_switch = switch(tracks.map(|tracks| tracks.head_switch));
         let cylinder_switch = switch(tracks.map(|tracks| tracks.cylinder_switch));
-        let bus = SECTOR_BYTES as f64 * 1e9 / self.layout.bus_sector_ns;
+        let rate =
+            |sector_ns: f64| ((SECTOR_BYTES as f64 * 1e9 / sector_ns) as u64).max(SECTOR_BYTES);
+        let bus = rate(self.layout.bus_sector_ns);
+        let write_bus = rate(self.layout.write_bus_sector_ns);
         let spec = ProfileSpec {
             name: facts.name.clone(),
             kind: DriveKind::Rotating,
@@ -114,7 +117,8 @@ impl Figures {
                 head_switch_us: head_switch,
                 cylinder_switch_us: cylinder_switch.max(head_switch),
                 write_settle_us: micros(self.write_settle.get() as f64),
-                bus_bytes_per_second: (bus as u64).max(SECTOR_BYTES),
+                bus_bytes_per_second: bus,
+                write_bus_bytes_per_second: (write_bus < bus).then_some(write_bus),
                 exact_tracks: self.layout.has_exact_tracks,
                 track_reads: self.track_reads,
                 track_writes_tail: self.track_writes_tail,

@@ -58,9 +58,13 @@ async fn pass(
     wait: Nanos,
     series: &mut [Series],
 ) -> Result<(), MeasureError> {
-    let begin = probe.now() + wait;
+    let mut begin = probe.now() + wait;
     for (sector, series) in sectors.iter().zip(series) {
         let unit = probe.facts.unit;
+        if sectors.len() > 1 {
+            // The same pass would take the same time, and a multiple of any period that divides it.
+            begin = probe.now() + Nanos(probe.below(WAIT_MAX_NS));
+        }
         let sample = probe.one(Op::Read, *sector, unit, begin).await?;
         if sample.error.is_none() {
             series.push(sample.completed.get() as f64);
@@ -97,12 +101,21 @@ fn period(differences: &[f64]) -> Option<f64> {
     if best < COHERENCE_MIN {
         return None;
     }
-    // Fractions of the rotation fit as well, and with late reads sometimes better: the first peak is of the longest
-    // period.
-    let first = scanned.iter().position(|value| *value > best * 0.75)?;
-    let peak = (first..scanned.len().min(first + 40))
-        .max_by(|a, b| scanned[*a].total_cmp(&scanned[*b]))?;
-    Some(1.0 / frequency(u32::try_from(peak).ok()?))
+    let peak = scanned.iter().position(|value| *value >= best)?;
+    let near = |center: f64| {
+        // Between the frequencies that were tried, so that no rotation is lost over the time of a pass.
+        let near = (-50..=50).map(|part| center + step * f64::from(part) / 50.0);
+        near.max_by(|a, b| coherence(differences, *a).total_cmp(&coherence(differences, *b)))
+            .unwrap_or(center)
+    };
+    let peak = near(frequency(u32::try_from(peak).ok()?));
+    // A fraction of the rotation fits as well, and with late reads sometimes better.
+    let slowest = (2..=5)
+        .map(|times| near(peak / f64::from(times)))
+        .filter(|slower| 1.0 / slower <= PERIOD_MAX_NS)
+        .filter(|slower| coherence(differences, *slower) > best * 0.9)
+        .fold(peak, f64::min);
+    Some(1.0 / slowest)
 }
 
 /// Reads on until the observation is long enough for an exact period.

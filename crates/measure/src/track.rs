@@ -122,7 +122,8 @@ enum Side {
     Right,
 }
 
-/// The tracks from the first boundary behind `near` on: `count` of them. `None` where no boundary is found.
+/// The tracks from the first boundary behind `near` on: `count` of them, or as many as are found, at least two. `None`
+/// where no boundary is found.
 pub(crate) async fn survey(
     probe: &mut Probe,
     period: f64,
@@ -242,13 +243,13 @@ async fn follow(
         let begin = tracks.starts[tracks.starts.len() - 1];
         let expected = (begin + length) / unit * unit;
         if expected + length > end {
-            return Ok(None);
+            break;
         }
         let Some(left) = angles.see(begin).await? else {
-            return Ok(None);
+            break;
         };
         let Some((next, time)) = next_boundary(angles, left, expected).await? else {
-            return Ok(None);
+            break;
         };
         tracks.starts.push(next);
         length = next - begin;
@@ -258,7 +259,8 @@ async fn follow(
         angles.least_jump = angles.least_jump.min(skew.max(SKEW_MIN_NS));
         tracks.skews.push(skew);
     }
-    Ok(Some(tracks))
+    // Behind a place that cannot be read as expected, the tracks before it count.
+    Ok((tracks.starts.len() > 2).then_some(tracks))
 }
 
 /// The boundary behind a track that begins with `left`, and the passing of the first sector behind it.

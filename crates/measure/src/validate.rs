@@ -24,6 +24,8 @@ const PAIRS: u32 = 4;
 /// This part of a rotation is added to all requests before validation. The slowest of some thousand requests is not the
 /// slowest of all, and without it validation would start again several times, and be exceeded later.
 const MARGIN_PARTS: u64 = 6;
+/// The same of a drive with a cache, whose reading ahead and writing behind no model explains.
+const MARGIN_PARTS_CACHE: u64 = 2;
 /// An excess widens the profile by so much more than itself.
 const WIDEN_PERCENT: u64 = 125;
 /// A profile that has been widened so often does not settle.
@@ -76,7 +78,12 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         effort.validated(),
     );
     late += calibrate(probe, &mut figures).await?;
-    figures.longer += Nanos(figures.period as u64 / MARGIN_PARTS);
+    let parts = if found.has_cache {
+        MARGIN_PARTS_CACHE
+    } else {
+        MARGIN_PARTS
+    };
+    figures.longer += Nanos(figures.period as u64 / parts);
     let mut checked = Checked::new(&figures, probe)?;
     probe.begin("validation", effort.validated(), 0);
     while let Some(excess) = checked.run(probe, 1).await? {
@@ -270,6 +277,8 @@ fn pairs(
 /// Serves requests of all kinds and fits the model to them.
 async fn calibrate(probe: &mut Probe, figures: &mut Figures) -> Result<u64, MeasureError> {
     let mut kinds = Kinds::new(probe, &figures.profile(&probe.facts)?);
+    // What a model does not explain shows in long requests.
+    kinds.large_percent = 50;
     let mut samples = Vec::new();
     for _ in 0..probe.effort.calibrated() {
         let (request, head) = kinds.next(probe);
@@ -295,6 +304,8 @@ pub(crate) struct Kinds {
     piece: u64,
     block: u64,
     wait_max: u64,
+    /// Of a hundred requests, so many are pieces and blocks of any size up to the largest.
+    large_percent: u64,
 }
 
 impl Kinds {
@@ -308,6 +319,7 @@ impl Kinds {
             head: None,
             align,
             piece: piece.get().clamp(align, most),
+            large_percent: 20,
             block: (predictor.extent_bytes().get() / SECTOR_BYTES).clamp(align, most),
             wait_max: 2 * profile
                 .spec()
@@ -320,15 +332,16 @@ impl Kinds {
     /// A request, and where the head is before it.
     pub(crate) fn next(&mut self, probe: &mut Probe) -> (Request, Option<Sector>) {
         let align = self.align;
-        let largest = match probe.below(100) {
-            0..50 => 128,
-            50..85 => self.piece.min(2_048),
-            85..98 => self.piece,
-            _ => self.block,
+        let (least, largest) = match probe.below(100) {
+            kind if kind < self.large_percent * 7 / 10 => (align, self.piece),
+            kind if kind < self.large_percent => (self.block / 8, self.block),
+            kind if kind < self.large_percent + 40 => (align, self.piece.min(2_048)),
+            _ => (align, 128),
         };
         let largest = largest.max(align);
         // All powers of two are as likely, with lengths between them.
-        let power = probe.below(u64::from((largest / align).ilog2()) + 1);
+        let least = u64::from((least / align).max(1).ilog2());
+        let power = least + probe.below(u64::from((largest / align).ilog2()) + 1 - least);
         let count = match probe.below(2) {
             0 => align << power,
             _ => (1 + probe.below(1 << power)) * align,

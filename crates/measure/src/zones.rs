@@ -54,6 +54,8 @@ pub(crate) struct Layout {
     pub(crate) has_exact_tracks: bool,
     /// Time of a sector in a long read of the fastest zone.
     pub(crate) bus_sector_ns: f64,
+    /// The same of a write.
+    pub(crate) write_bus_sector_ns: f64,
 }
 
 /// Requests that the layout takes, about.
@@ -113,12 +115,15 @@ pub(crate) async fn by_tracks(
     }
     let zones = falling(zones);
     let tracks = heads(probe, period).await?;
-    let bus_sector_ns = long_read_sector(probe, zones[0].sectors_per_track).await?;
+    let switch = tracks.head_switch.get() as f64;
+    let bus_sector_ns = long_sectors(probe, period, &zones, switch, Op::Read).await?;
+    let write_bus_sector_ns = long_sectors(probe, period, &zones, switch, Op::Write).await?;
     let mut layout = Layout {
         zones,
         tracks: Some(tracks),
         has_exact_tracks: false,
         bus_sector_ns,
+        write_bus_sector_ns,
     };
     let (specs, _) = fit::zone_specs(&layout, probe.facts.capacity.get());
     layout.has_exact_tracks = are_exact(&specs, &seen);
@@ -275,30 +280,78 @@ fn heads_of(skews: &[f64]) -> Option<u64> {
     (heads >= 2 && is_regular && covers).then_some(heads as u64)
 }
 
-/// Time of a sector in a long read at the outermost tracks.
-async fn long_read_sector(probe: &mut Probe, track: u64) -> Result<f64, MeasureError> {
-    let unit = probe.facts.unit.get();
-    let track = track / unit * unit;
-    let largest = (probe.facts.request_max.get() / track.max(1)).min(8);
-    let mut steps = Vec::new();
-    let mut at = track;
-    for _ in 0..3 {
-        let mut before: Option<f64> = None;
-        for tracks in 2..=largest {
-            let first = probe.read(Sector(at)).await?;
-            let count = SectorCount(tracks * track);
-            let sample = probe
-                .one(Op::Read, Sector(at + unit), count, first.completed)
-                .await?;
-            let time = sample.completed.get() as f64 - first.completed.get() as f64;
-            if let Some(before) = before {
-                steps.push(time - before);
-            }
-            before = Some(time);
-            at += 12 * track;
+/// Times of a sector in long requests. A bus that is slower than the medium shows in any zone; one that is faster shows
+/// nowhere, and then the fastest zone's rate, switches included, stands for it.
+async fn long_sectors(
+    probe: &mut Probe,
+    period: f64,
+    zones: &[Zone],
+    switch: f64,
+    op: Op,
+) -> Result<f64, MeasureError> {
+    let mut slowest = 0.0_f64;
+    for index in 0..zones.len() {
+        let track = zones[index].sectors_per_track;
+        let begin = zones[index].first_sector + track;
+        let Some(sector) = long_sector(probe, begin, track, op).await? else {
+            continue;
+        };
+        let is_of_bus = sector * track as f64 > 1.03 * (period + switch);
+        if index == 0 || is_of_bus {
+            slowest = slowest.max(sector);
         }
     }
-    Ok(median(&mut steps) / track.max(1) as f64)
+    if slowest > 0.0 {
+        // The slowest of some requests is not the slowest of all.
+        Ok(slowest * 1.01)
+    } else {
+        Ok(period / zones[0].sectors_per_track as f64)
+    }
+}
+
+/// Time of a sector in requests over some tracks. `None` if the drive takes no such requests.
+async fn long_sector(
+    probe: &mut Probe,
+    begin: u64,
+    track: u64,
+    op: Op,
+) -> Result<Option<f64>, MeasureError> {
+    let whole = probe.whole().get();
+    let track = (track / whole * whole).max(whole);
+    let largest = (probe.facts.request_max.get() / track).min(8);
+    let mut steps = Vec::new();
+    let mut at = begin;
+    for _ in 0..3 {
+        let mut times: Vec<f64> = Vec::new();
+        for tracks in 2..=largest {
+            let count = tracks * track;
+            let room = at + 2 * count < probe.facts.capacity.get();
+            let start = probe.whole_at(at);
+            if !room || (op == Op::Write && !probe.is_writable(start, count + whole)) {
+                return Ok(None);
+            }
+            let first = probe
+                .one(op, start, SectorCount(whole), probe.now())
+                .await?;
+            let start = Sector(start.get() + whole);
+            let sample = probe
+                .one(op, start, SectorCount(count), first.completed)
+                .await?;
+            times.push(sample.completed.get() as f64 - first.completed.get() as f64);
+            at += 12 * track;
+        }
+        match (op, times.first(), times.last()) {
+            // A read may wait once for its first sector, when a buffer has run empty.
+            (Op::Read, ..) => steps.extend(times.windows(2).map(|pair| pair[1] - pair[0])),
+            // A write may lose a rotation on some tracks.
+            (Op::Write, Some(first), Some(last)) if largest > 2 => {
+                steps.push((last - first) / (largest - 2) as f64);
+            }
+            (Op::Write, ..) => {}
+        }
+    }
+    let sector = median(&mut steps) / track as f64;
+    Ok((sector > 0.0).then_some(sector))
 }
 
 /// The layout by rates alone: sectors that pass in a rotation of a long read.
@@ -332,11 +385,13 @@ pub(crate) async fn by_rates(probe: &mut Probe, period: f64) -> Result<Layout, M
     }
     let zones = falling(zones);
     let bus_sector_ns = period / zones[0].sectors_per_track as f64;
+    let write_bus_sector_ns = long_sectors(probe, period, &zones, 0.0, Op::Write).await?;
     Ok(Layout {
         zones,
         tracks: None,
         has_exact_tracks: false,
         bus_sector_ns,
+        write_bus_sector_ns,
     })
 }
 

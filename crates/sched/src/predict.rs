@@ -47,6 +47,7 @@ mod measured;
 mod mechanics;
 mod proposals;
 mod sweep;
+mod tracks;
 
 use crate::profile::{DriveProfile, FlatSpec};
 use crate::request::Op;

@@ -111,6 +111,9 @@ pub struct RotatingSpec {
     pub write_settle_us: u64,
     /// The lowest rate between drive and host.
     pub bus_bytes_per_second: u64,
+    /// The lowest rate at which data arrives for a write, if that is lower.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_bus_bytes_per_second: Option<u64>,
     /// True: tracks begin where the zones have them. False: slips and spare sectors move them, so a request may touch as
     /// many tracks as its length allows.
     #[serde(default = "yes")]

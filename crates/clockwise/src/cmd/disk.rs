@@ -10,9 +10,12 @@ use sched::units::{Bytes, Nanos};
 
 use super::{Cli, block_on};
 use crate::failure::Failure;
-use crate::print::{Output, list, percent, short, slack, table, warning_lines, warnings_of_disk};
+use crate::print::{
+    Output, counted, list, percent, short, slack, table, warning_lines, warnings_of_disk,
+};
 use crate::quantity::{Size, Span};
 use crate::wire::profile::ProfileView;
+use crate::wire::service_times::ServiceTimesView;
 use crate::wire::view::{DiskView, StatusView};
 
 /// `clockwise disk`.
@@ -23,8 +26,8 @@ pub enum DiskCommand {
         /// The disk's number, its name, or the last part of its name.
         disk: Option<String>,
     },
-    /// Print the drive profile that a disk should have: the present profile, widened by the overruns so far.
-    /// Save it, set it as the disk's `profile`, and restart the server.
+    /// Print the drive profile that a disk should have: the present profile, widened by its overruns over all
+    /// restarts of the server. Save it, set it as the disk's `profile`, and restart the server.
     Profile {
         /// The disk's number, its name, or the last part of its name.
         disk: String,
@@ -52,7 +55,9 @@ pub(super) fn run_disk(
         DiskCommand::Show { disk: Some(wanted) } => {
             let found = &disks[find_disk(&names, wanted)?];
             output.result(found, || {
-                disk_text(found) + &warnings_of_disk(&status.warnings, &found.name)
+                disk_text(found)
+                    + &service_times(&found.service_times)
+                    + &warnings_of_disk(&status.warnings, &found.name)
             })?;
         }
         DiskCommand::Profile { disk } => {
@@ -69,11 +74,16 @@ pub(super) fn run_disk(
 
 /// A sentence about the measured service times behind a profile.
 fn measured(profile: &ProfileView) -> String {
+    let of = format!(
+        "{} since {} ({})",
+        profile.disk,
+        profile.since,
+        counted(profile.count, "request")
+    );
     let most = percent(profile.actual_over_predicted_max);
     if profile.actual_over_predicted_max > 1.0 {
         format!(
-            "a request of {} took {most} of its predicted time: the profile's times are widened by {} % in total{}",
-            profile.disk,
+            "a request of {of} took {most} of its predicted time: the profile's times are widened by {} % in total{}",
             profile.widened_percent,
             if profile.widened_percent == DriveProfile::WIDENED_PERCENT_MAX {
                 ", the maximum; a drive that takes longer counts as failed"
@@ -83,8 +93,7 @@ fn measured(profile: &ProfileView) -> String {
         )
     } else {
         format!(
-            "no request of {} took more than {most} of its predicted time: the profile is unchanged",
-            profile.disk
+            "no request of {of} took more than {most} of its predicted time: the profile is unchanged"
         )
     }
 }
@@ -115,6 +124,8 @@ pub(super) fn find_disk(names: &[&str], wanted: &str) -> Result<usize, Failure> 
 fn profile(disk: &DiskView) -> String {
     if disk.profile_is_measured {
         disk.profile.clone()
+    } else if disk.profile_doubt.is_some() {
+        format!("{} (measured on another drive)", disk.profile)
     } else {
         format!("{} (not measured)", disk.profile)
     }
@@ -244,6 +255,39 @@ fn disk_text(disk: &DiskView) -> String {
         ("errors", disk.errors.to_string()),
         ("state", state(disk)),
     ])
+}
+
+/// The service times with the present profile: a table by kind of request, and the last overruns.
+fn service_times(times: &ServiceTimesView) -> String {
+    if times.count == 0 {
+        return String::new();
+    }
+    let span = |nanos| Span(Nanos(nanos)).to_string();
+    let rows = times.kinds.iter().map(|kind| {
+        [
+            kind.op.clone(),
+            kind.user.clone(),
+            Size(Bytes(kind.length_bytes_max)).to_string(),
+            kind.count.to_string(),
+            kind.overruns.to_string(),
+            percent(kind.actual_over_predicted),
+            percent(kind.actual_over_predicted_p99),
+            percent(kind.actual_over_predicted_max),
+            span(kind.excess_max_ns),
+        ]
+    });
+    let header = [
+        "OP", "FOR", "UP TO", "REQUESTS", "OVERRUNS", "MEAN", "99 %", "MOST", "LONGEST",
+    ];
+    let mut text = format!(
+        "\nactual over predicted service time since {}, over all restarts:\n{}\n",
+        times.since,
+        table(header, &[2, 3, 4, 5, 6, 7, 8], rows)
+    );
+    for overrun in &times.last_overruns {
+        text += &format!("overrun: {overrun}\n");
+    }
+    text
 }
 
 /// The ratio of actual to predicted service times, and the widening that would avoid overruns.

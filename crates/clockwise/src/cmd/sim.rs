@@ -157,7 +157,7 @@ pub struct ReplayArgs {
 /// Options of `clockwise sim figure`.
 #[derive(clap::Args, Debug)]
 pub struct FigureArgs {
-    /// Their numbers in the thesis, `headroom`, or `all` (all but 7.1, which is measured in real time).
+    /// Their numbers in the thesis, `headroom`, `measure`, or `all` (all but 7.1, which is measured in real time).
     #[arg(required = true, value_name = "NUMBER", value_parser = parsed_figure)]
     figures: Vec<FigureChoice>,
     /// The folder for pages, pictures and numbers. It also keeps finished runs: after Ctrl-C the same command

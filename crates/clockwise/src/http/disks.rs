@@ -44,7 +44,8 @@ async fn show(state: State<SharedApp>, PathPart(number): PathPart<usize>) -> Ans
     .await
 }
 
-/// The drive profile that a disk should have, judged by the service times of its requests so far. The server
+/// The drive profile that a disk should have, judged by the service times of its requests with the present profile, over all
+/// restarts. The server
 /// uses the present profile until it ends, because its promises rest on it.
 #[utoipa::path(get, path = "/v1/disks/{number}/profile", params(("number" = usize, Path)),
     responses((status = 200, body = ProfileView), (status = 404, body = Problem)))]
@@ -53,7 +54,7 @@ async fn profile(
     PathPart(number): PathPart<usize>,
 ) -> Answer<ProfileView> {
     answer(state.0, move |app| {
-        let learned = app.pool.learned_profile(number).ok_or_else(|| {
+        let (learned, times) = app.watch.learned_profile(number).ok_or_else(|| {
             Problem::new(
                 StatusCode::NOT_FOUND,
                 format!("there is no disk {number}, or the disk has failed"),
@@ -65,6 +66,8 @@ async fn profile(
             toml: learned.profile.to_toml(),
             widened_percent: learned.profile.spec().widened_percent,
             actual_over_predicted_max: learned.took_permille as f64 / 1e3,
+            since: times.since,
+            count: times.count,
         })
     })
     .await

@@ -31,7 +31,7 @@ impl HealthEvent {
 
 /// Limits the lines about failed requests of one kind.
 #[derive(Default)]
-struct ErrorThrottle {
+pub(super) struct ErrorThrottle {
     /// The count in the last line.
     reported: u64,
     reported_at: Option<Instant>,
@@ -39,7 +39,7 @@ struct ErrorThrottle {
 
 impl ErrorThrottle {
     /// Returns the number of failures since the last line, if a line is due.
-    fn update(&mut self, count: u64, now: Instant) -> Option<u64> {
+    pub(super) fn update(&mut self, count: u64, now: Instant) -> Option<u64> {
         let is_silent = |at: Instant| now.saturating_duration_since(at) < SILENT_FOR;
         if count <= self.reported || self.reported_at.is_some_and(is_silent) {
             return None;

@@ -16,4 +16,10 @@ pub struct ProfileView {
     /// The largest ratio of actual to predicted service time of a request, net of the host's own lateness.
     /// Above 1 it is an overrun.
     pub actual_over_predicted_max: f64,
+    /// The time since when the disk has had the present profile, as RFC 3339 writes it.
+    #[serde(default)]
+    pub since: String,
+    /// Number of requests since then, over all restarts of the server.
+    #[serde(default)]
+    pub count: u64,
 }

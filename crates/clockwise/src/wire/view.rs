@@ -1,9 +1,14 @@
 //! The engine's status as the API sends it. Times are in nanoseconds, sizes in bytes, shares from 0 to 1.
 
+mod pool;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ask::MoveProgress;
+use super::service_times::ServiceTimesView;
+
+pub use self::pool::PoolView;
 
 /// Defines the API's form of a plain struct of the engine, with a conversion that copies each field. `lists`
 /// are converted element by element; `besides` are fields that the engine's struct does not have.
@@ -171,6 +176,12 @@ view! {
         given_ups: u64,
         /// Why it has failed, or why nothing on it can be made durable.
         failed: Option<String>,
+    }
+    besides {
+        /// Why its profile does not count as measured, if it was measured on another drive.
+        profile_doubt: Option<String>,
+        /// Its service times with the present profile, over all restarts of the server.
+        service_times: ServiceTimesView,
     }
 }
 
@@ -463,50 +474,5 @@ view! {
         planned: Vec<PlannedView>,
         /// The protocols that export its volumes as block devices.
         exports: Vec<ExportView>,
-    }
-}
-
-/// A summary of the pool.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct PoolView {
-    /// Its name.
-    pub name: String,
-    /// Its scheduler.
-    pub scheduler: String,
-    /// The time since it was opened.
-    pub uptime_ns: u64,
-    /// Its extent size.
-    pub extent_bytes: u64,
-    /// Bytes in volumes.
-    pub allocated_bytes: u64,
-    /// Bytes that are free for volumes.
-    pub free_bytes: u64,
-    /// Total memory for buffers.
-    pub memory_bytes: u64,
-    /// Its disks, by name.
-    pub disks: Vec<String>,
-    /// Number of its volumes.
-    pub volumes: u64,
-    /// Number of open streams.
-    pub streams: u64,
-    /// Warnings.
-    pub warnings: Vec<WarningView>,
-}
-
-impl From<StatusView> for PoolView {
-    fn from(status: StatusView) -> Self {
-        Self {
-            disks: status.disks.iter().map(|disk| disk.name.clone()).collect(),
-            volumes: status.volumes.len() as u64,
-            streams: status.streams.len() as u64,
-            name: status.name,
-            scheduler: status.scheduler,
-            uptime_ns: status.uptime_ns,
-            extent_bytes: status.extent_bytes,
-            allocated_bytes: status.allocated_bytes,
-            free_bytes: status.free_bytes,
-            memory_bytes: status.memory_bytes,
-            warnings: status.warnings,
-        }
     }
 }

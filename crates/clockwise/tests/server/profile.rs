@@ -1,6 +1,6 @@
 //! Drive profiles: what may be asked of a disk with one, and what is learned from requests that take longer.
 
-use sched::profile::{DriveProfile, ProfileSpec};
+use sched::profile::{DriveProfile, MeasurementSpec, ProfileSpec};
 use serde_json::{Value, json};
 use testkit::site::{Site, call, read_text};
 use testkit::{pattern, until};
@@ -60,6 +60,88 @@ fn reserved_ns(site: &Site) -> u64 {
     service.as_u64().expect("a service time")
 }
 
+/// A server with the same profile knows the requests of the one before it, and the overruns by name. One whose
+/// statistics are damaged begins new ones.
+fn is_remembered(site: &Site, most: f64) {
+    let server = site.serve();
+    let profile = site.json(&["disk", "profile", "0"]);
+    let remembered = profile["actual_over_predicted_max"].as_f64();
+    assert!(remembered >= Some(most), "{profile}");
+    let disk = site.json(&["disk", "show", "0"]);
+    let times = &disk["service_times"];
+    assert!(times["count"].as_u64() > Some(0), "{times}");
+    assert_eq!(times["since"], profile["since"]);
+    let overruns = times["last_overruns"].as_array().expect("a list");
+    assert!(
+        overruns.iter().all(|one| {
+            one["actual_ns"].as_u64() > one["predicted_ns"].as_u64()
+                && one["piece"]["sector"].is_u64()
+        }),
+        "{times}"
+    );
+    assert!(overruns.iter().any(|one| one["before"]["op"].is_string()));
+    let shown = site.run(&["disk", "show", "0"]).done().out;
+    assert!(
+        shown.contains("over all restarts") && shown.contains("overrun: "),
+        "{shown}"
+    );
+    assert_eq!(server.terminate().0, Some(0));
+    let files = std::fs::read_dir(site.config().parent().expect("a folder")).expect("a folder");
+    let is_of_times = |path: &std::path::PathBuf| path.to_string_lossy().contains("service-times-");
+    let paths: Vec<_> = files
+        .map(|file| file.expect("a file").path())
+        .filter(is_of_times)
+        .collect();
+    let [path] = &paths[..] else {
+        panic!("{paths:?}");
+    };
+    std::fs::write(path, "{").expect("a file");
+    let server = site.serve();
+    assert!(path.with_extension("json.damaged").exists());
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0));
+    assert!(log.contains("it is kept as"), "{log}");
+}
+
+#[test]
+fn profile_measured_on_another_drive_is_an_estimate() {
+    let site = Site::new(1);
+    let config = read_text(&site.config()) + "profile = \"own.toml\"\n";
+    std::fs::write(site.config(), config).expect("the configuration");
+    let measured_on = |serial: &str| {
+        write(&site, "own.toml", "conservative-file", |spec| {
+            (spec.measured, spec.outstanding) = (true, 8);
+            spec.measurement = Some(MeasurementSpec {
+                model: "file".to_owned(),
+                serial: serial.to_owned(),
+                firmware: String::new(),
+                date: "2026-11-30T04:20:00Z".to_owned(),
+                method: "by hand".to_owned(),
+                samples: 1_000,
+                confidence_percent: 95,
+                over_actual_permille: 1_200,
+            });
+        });
+    };
+    measured_on("file:/another/disk");
+    site.run(&["pool", "create"]).done();
+    let path = std::fs::canonicalize(site.path("disk-0")).expect("the disk");
+    let own = format!("file:{}", path.display());
+    for (serial, depth) in [("file:/another/disk", 1), (own.as_str(), 8)] {
+        measured_on(serial);
+        let is_own = depth == 8;
+        let server = site.serve();
+        let disk = site.json(&["disk", "show", "0"]);
+        assert_eq!(disk["profile_is_measured"], is_own, "{disk}");
+        assert_eq!(disk["outstanding"], depth, "{disk}");
+        assert_eq!(disk["profile_doubt"].is_null(), is_own, "{disk}");
+        let status = site.run(&["status"]).done().out;
+        let is_said = status.contains("was measured on file, serial number file:/another/disk");
+        assert_eq!(is_said, !is_own, "{status}");
+        assert_eq!(server.terminate().0, Some(0));
+    }
+}
+
 #[test]
 fn overruns_widen_the_profile_of_the_next_start() {
     let (site, server) = Site::serving_drives(1);
@@ -102,6 +184,7 @@ fn overruns_widen_the_profile_of_the_next_start() {
         view["toml"].as_str().expect("text").trim_end()
     );
     assert_eq!(server.terminate().0, Some(0));
+    is_remembered(&site, most);
     std::fs::write(site.path("narrow.toml"), &said.out).expect("a file");
     let server = site.serve();
     let wider_ns = (narrow_ns * (100 + widened)).div_ceil(100);

@@ -11,9 +11,11 @@ use std::collections::HashMap;
 
 use hdrhistogram::Histogram;
 use sched::disk::Completed;
-use sched::request::{Class, Urgency};
+use sched::request::Class;
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
+
+use super::service_times::{Piece, RequestUser, ServiceTimes, permille};
 
 /// Latencies are recorded from 1 µs to this limit, with two significant digits; longer ones are recorded
 /// as this limit.
@@ -81,6 +83,8 @@ pub struct Counters {
     /// The largest ratio of actual to predicted service time of a piece, net of the host's lateness, in
     /// thousandths; more than 1,000 is an overrun.
     pub took_permille_max: u64,
+    /// Actual against predicted times by kind of request, and the last overruns.
+    pub service_times: ServiceTimes,
     /// Delays by the host above [`HOST_LATE_LIMIT`]: late completions, late timers and late issues.
     pub host_late: Tally,
     /// Time during which at least one piece was on the disk.
@@ -119,6 +123,7 @@ impl Counters {
             overruns_gross: Tally::default(),
             overruns: Tally::default(),
             took_permille_max: 0,
+            service_times: ServiceTimes::new(),
             host_late: Tally::default(),
             busy: Nanos::ZERO,
             tasks: HashMap::new(),
@@ -131,16 +136,22 @@ impl Counters {
         }
     }
 
-    /// Counts a completed piece; returns its overrun net of the host's lateness.
-    pub(super) fn piece(&mut self, piece: &Completed, host_late: Nanos) -> Nanos {
-        let net = piece.overrun.saturating_sub(host_late);
+    /// Counts a piece that completed at `at`; returns its overrun net of the host's lateness.
+    pub(super) fn piece(
+        &mut self,
+        at: Time,
+        piece: Piece,
+        completed: &Completed,
+        host_late: Nanos,
+    ) -> Nanos {
+        let net = completed.overrun.saturating_sub(host_late);
         self.pieces += 1;
-        self.overruns_gross.note(piece.overrun);
+        self.overruns_gross.note(completed.overrun);
         self.overruns.note(net);
-        let took = piece.actual.saturating_sub(host_late).0;
-        // Rounded up, so that a profile widened by this factor has room for the piece.
-        let permille = took.saturating_mul(1000).div_ceil(piece.predicted.0.max(1));
-        self.took_permille_max = self.took_permille_max.max(permille);
+        let took = completed.actual.saturating_sub(host_late);
+        let ratio = permille(took, completed.predicted);
+        self.took_permille_max = self.took_permille_max.max(ratio);
+        self.service_times.note(at, piece, completed, host_late);
         net
     }
 
@@ -176,14 +187,10 @@ impl Counters {
     }
 
     fn latency_of(&mut self, class: Class) -> &mut Histogram<u64> {
-        match class {
-            Class::Stream(_) | Class::Swept(..) => &mut self.stream_latency_us,
-            Class::Reserved(_, Urgency::Sync) | Class::BestEffort(Urgency::Sync) => {
-                &mut self.sync_latency_us
-            }
-            Class::Reserved(_, Urgency::Async) | Class::BestEffort(Urgency::Async) => {
-                &mut self.async_latency_us
-            }
+        match RequestUser::of(class) {
+            RequestUser::Stream => &mut self.stream_latency_us,
+            RequestUser::Sync => &mut self.sync_latency_us,
+            RequestUser::Async => &mut self.async_latency_us,
         }
     }
 }

@@ -12,10 +12,12 @@ mod control;
 mod faults;
 mod host;
 
+pub use control::DispatcherReport;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sched::disk::{DiskReport, DiskScheduler};
+use sched::disk::DiskScheduler;
 use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId};
 use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
@@ -24,6 +26,7 @@ use super::StallLimits;
 use super::counters::{Counters, Outcome};
 use super::host_debt::HostDebt;
 use super::request::Io;
+use super::service_times::Piece;
 use super::slots::{Places, Slots, index_of};
 use crate::buffer::Segments;
 use crate::completion::{IoError, Target, Timing};
@@ -72,25 +75,8 @@ pub struct Health {
     pub given_ups: u64,
     /// Number of times that it has answered again after a stall.
     pub comebacks: u64,
-}
-
-/// A report on a disk.
-#[derive(Clone, Debug)]
-pub struct DispatcherReport {
-    /// Time of the report.
-    pub at: Time,
-    /// The scheduler's view, in the disk's time.
-    pub scheduler: DiskReport,
-    /// Counters of requests, net of the host's lateness.
-    pub counters: Counters,
-    /// The disk's health.
-    pub health: Health,
-    /// Requests queued or on the disk.
-    pub requests: usize,
-    /// Pieces on the disk.
-    pub on_disk: usize,
-    /// Time for which it has held pieces without completing one.
-    pub silent: Nanos,
+    /// Number of pieces that took longer than predicted, net of the host's lateness.
+    pub overruns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +101,8 @@ struct Entry {
     timing: Timing,
     /// Delay by the host in issuing the piece that is on the disk.
     issued_late: Nanos,
+    /// The piece that was last issued.
+    piece: Piece,
     phase: Phase,
 }
 
@@ -270,6 +258,11 @@ impl DispatcherState {
             target: Some(io.target),
             timing,
             issued_late: Nanos::ZERO,
+            piece: Piece {
+                op: io.op,
+                start: io.start,
+                count: io.count,
+            },
             phase: Phase::Queued,
         });
         self.live += 1;
@@ -328,7 +321,8 @@ impl DispatcherState {
             return;
         };
         let issued_late = std::mem::take(&mut self.entry_mut(id).issued_late);
-        let overrun = self.counters.piece(&piece, host_late + issued_late);
+        let (of_entry, host_late) = (self.entry_mut(id).piece, host_late + issued_late);
+        let overrun = self.counters.piece(at, of_entry, &piece, host_late);
         let entry = self.entry_mut(id);
         entry.timing.overrun += overrun;
         entry.timing.served = Some(piece.served);
@@ -345,7 +339,9 @@ impl DispatcherState {
     fn failed(&mut self, id: RequestId, at: Time, error: DiskError) {
         self.scheduler.failed(at, id);
         self.health.last_error = Some(error);
-        let wrote = self.entry_mut(id).op == Op::Write;
+        let piece = self.entry_mut(id).piece;
+        self.counters.service_times.failed(at, piece);
+        let wrote = piece.op == Op::Write;
         self.finish(id, Err(IoError::Disk(error)), at);
         if error.is_gone() {
             self.gone(at, error);
@@ -420,6 +416,7 @@ impl DispatcherState {
         self.on_disk += 1;
         self.last = now;
         let (op, start, count) = (dispatch.op, dispatch.start, dispatch.count);
+        self.entry_mut(id).piece = Piece { op, start, count };
         Action::Issue(DiskIo {
             tag: id.0,
             op,

@@ -40,6 +40,8 @@ pub struct DiskHealth {
     pub comebacks: u64,
     /// Number of times that it was given up.
     pub given_ups: u64,
+    /// Requests that took longer than predicted, net of the host's lateness.
+    pub overruns: u64,
     /// Reads that failed on the disk.
     pub read_errors: u64,
     /// Writes that failed on the disk.
@@ -86,6 +88,7 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
         stalls: sync.stalls,
         comebacks: sync.comebacks,
         given_ups: sync.given_ups,
+        overruns: 0,
         read_errors: disk.read_errors.load(Relaxed),
         write_errors: disk.write_errors.load(Relaxed),
         last_error: disk.last_error(),
@@ -102,6 +105,7 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
     if known.stalled {
         health.stalled_ns = health.stalled_ns.max(silent.0);
     }
+    health.overruns = known.overruns;
     health.stalls += known.stalls;
     health.comebacks += known.comebacks;
     health.given_ups += known.given_ups;

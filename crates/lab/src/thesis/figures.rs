@@ -6,6 +6,7 @@
 mod crosstalk;
 mod headroom;
 mod latency;
+mod measure;
 mod online;
 mod reserved;
 mod slack;
@@ -57,11 +58,13 @@ pub enum Figure {
     Online,
     /// Not in the thesis: how much of the disks' bandwidth is admitted, by what admission goes by.
     Headroom,
+    /// Not in the thesis: drives measured without knowing them.
+    Measure,
 }
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Slack,
         Self::Rotation,
         Self::Switches,
@@ -75,6 +78,7 @@ impl Figure {
         Self::Crosstalk,
         Self::Online,
         Self::Headroom,
+        Self::Measure,
     ];
 
     /// Its number in the thesis, or its name.
@@ -94,6 +98,7 @@ impl Figure {
             Self::Crosstalk => "6.14",
             Self::Online => "7.1",
             Self::Headroom => "headroom",
+            Self::Measure => "measure",
         }
     }
 }
@@ -285,6 +290,7 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Crosstalk => crosstalk::page(options, sweep),
         Figure::Online => Err(FigureError::NotSimulated),
         Figure::Headroom => headroom::page(options, sweep),
+        Figure::Measure => measure::page(options),
     }
 }
 

@@ -10,4 +10,5 @@ mod predictor;
 mod realtime;
 mod runs;
 mod traces;
+mod tracks;
 mod worst_case;

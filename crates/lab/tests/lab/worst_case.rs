@@ -81,7 +81,6 @@ fn compare(name: &str, seed: u64, verdict: &mut Verdict) {
     let predictor = Predictor::new(&DriveProfile::shipped(name).unwrap());
     assert_eq!(predictor.capacity(), plant.sectors());
     let boundaries = plant
-        .geometry()
         .zones()
         .iter()
         .map(|zone| zone.first_sector.get())

@@ -86,6 +86,15 @@ impl DiskScheduler {
             });
         }
         let service = state.params.service();
+        let Request {
+            op, start, count, ..
+        } = request;
+        // A request that ends with a track may be longer than those of admission, and yet take no longer.
+        let worst = if worst > service {
+            worst.min(self.predictor.worst_known(op, start, count))
+        } else {
+            worst
+        };
         if worst > service {
             return Err(SubmitError::LongerThanReserved { worst, service });
         }

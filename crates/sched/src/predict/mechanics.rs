@@ -27,8 +27,9 @@ pub(super) struct Mechanics {
     head_switch: u64,
     cylinder_switch: u64,
     pub(super) write_settle: u64,
-    /// Time of a sector on the bus.
+    /// Time of a sector on the bus: to the host, and from it.
     bus_sector: u64,
+    write_bus_sector: u64,
     pub(super) retry: u64,
     pub(super) exact_tracks: bool,
     track_reads: bool,
@@ -113,7 +114,11 @@ impl Mechanics {
             head_switch,
             cylinder_switch: spec.cylinder_switch_us * NANOS_PER_MICRO,
             write_settle: spec.write_settle_us * NANOS_PER_MICRO,
-            bus_sector: (SECTOR_BYTES * NANOS_PER_SECOND).div_ceil(spec.bus_bytes_per_second),
+            bus_sector: sector_at(spec.bus_bytes_per_second),
+            write_bus_sector: sector_at(
+                spec.write_bus_bytes_per_second
+                    .unwrap_or(spec.bus_bytes_per_second),
+            ),
             retry: spec.retry_rotations * rotation,
             exact_tracks: spec.exact_tracks,
             track_reads: spec.track_reads,
@@ -121,6 +126,11 @@ impl Mechanics {
             concave: concave_above(&seek),
             seek,
         }
+    }
+
+    /// True if reads take whole tracks from any angle.
+    pub(super) fn reads_tracks(&self) -> bool {
+        self.track_reads
     }
 
     pub(super) fn seek_max(&self) -> u64 {
@@ -168,18 +178,21 @@ impl Mechanics {
     pub(super) fn after_seek(&self, op: Op, layout: Layout, place: Place) -> u64 {
         let transfer = match op {
             Op::Read if self.track_reads => self.track_by_track(layout, place),
-            Op::Read => self.rotation + self.in_order(layout),
+            Op::Read => self.rotation + self.in_order(op, layout),
             Op::Write => {
                 let tail = self.track_writes_tail && layout.tracks > 1;
                 let tail = if tail { self.rotation } else { 0 };
-                self.write_settle + self.rotation + self.in_order(layout) + tail
+                self.write_settle + self.rotation + self.in_order(op, layout) + tail
             }
         };
         self.overhead + transfer
     }
 
-    fn bus(&self, sectors: u64) -> u64 {
-        sectors * self.bus_sector
+    fn bus(&self, op: Op, sectors: u64) -> u64 {
+        match op {
+            Op::Read => sectors * self.bus_sector,
+            Op::Write => sectors * self.write_bus_sector,
+        }
     }
 
     fn media(&self, sectors: u64, zone: Zone) -> u64 {
@@ -196,21 +209,21 @@ impl Mechanics {
     }
 
     /// From the first sector's passing until the last is across, in order (see the module's header).
-    pub(super) fn in_order(&self, layout: Layout) -> u64 {
+    pub(super) fn in_order(&self, op: Op, layout: Layout) -> u64 {
         let zone = layout.zone;
-        let one_each = self.media(1, zone) + self.bus(1);
-        if self.bus_longer(zone) == 0 {
+        let one_each = self.media(1, zone) + self.bus(op, 1);
+        if self.bus_longer(op, zone) == 0 {
             return self.media(layout.count, zone) + self.switches(layout) + one_each;
         }
-        self.bus(layout.count)
-            + self.behind(layout)
+        self.bus(op, layout.count)
+            + self.behind(op, layout)
             + layout.zone_crossings * self.rotation
             + one_each
     }
 
     /// Time by which a whole track takes longer on the bus than under the head.
-    fn bus_longer(&self, zone: Zone) -> u64 {
-        self.bus(zone.sectors_per_track)
+    fn bus_longer(&self, op: Op, zone: Zone) -> u64 {
+        self.bus(op, zone.sectors_per_track)
             .saturating_sub(self.rotation)
     }
 
@@ -223,12 +236,12 @@ impl Mechanics {
     /// come at once, and to another cylinder; each later one comes after a track on which the bus loses. So
     /// the maximum is just after the first switch, after the last one to another cylinder, or after the last
     /// one.
-    fn behind(&self, layout: Layout) -> u64 {
+    fn behind(&self, op: Op, layout: Layout) -> u64 {
         let (zone, switches) = (layout.zone, layout.tracks.saturating_sub(1));
         let longer = self.cylinder_switch - self.head_switch;
         let after = |switch: u64| {
             let taken = switch * self.usual_switch(zone) + switch.div_ceil(zone.heads) * longer;
-            taken.saturating_sub(switch.saturating_sub(1) * self.bus_longer(zone))
+            taken.saturating_sub(switch.saturating_sub(1) * self.bus_longer(op, zone))
         };
         let to_last_cylinder = switches.saturating_sub(1) / zone.heads * zone.heads + 1;
         let most = [1, to_last_cylinder, switches].map(after);
@@ -256,11 +269,11 @@ impl Mechanics {
             0
         };
         let read = media + refill;
-        let last_burst = self.bus(count.min(zone.sectors_per_track) + 1);
+        let last_burst = self.bus(Op::Read, count.min(zone.sectors_per_track) + 1);
         // If the next tracks make up for switches, the bus may be the later one from any track on. Otherwise
         // it is later at the first one, or the data read is still later at the last.
-        let behind = if self.bus_longer(zone) > self.usual_switch(zone) {
-            self.behind(layout)
+        let behind = if self.bus_longer(Op::Read, zone) > self.usual_switch(zone) {
+            self.behind(Op::Read, layout)
         } else if tracks > 1 {
             self.cylinder_switch + self.media(1, zone)
         } else {
@@ -279,16 +292,21 @@ impl Mechanics {
         } else {
             0
         };
-        let bus = first + caught_up + self.bus(count + tracks);
+        let bus = first + caught_up + self.bus(Op::Read, count + tracks);
         self.media(1, zone) + bus.max(read + last_burst)
     }
 
     /// True if the buffer may run empty. For a known place, that needs a bus that makes up half of the
     /// rotation by which it is behind.
     fn drains(&self, layout: Layout, media: u64, place: Place) -> bool {
-        let on_bus = self.bus(layout.tracks * layout.zone.sectors_per_track);
+        let on_bus = self.bus(Op::Read, layout.tracks * layout.zone.sectors_per_track);
         place == Place::Anywhere || media.saturating_sub(on_bus) >= self.rotation / 2
     }
+}
+
+/// The time of a sector at this rate, rounded up.
+fn sector_at(bytes_per_second: u64) -> u64 {
+    (SECTOR_BYTES * NANOS_PER_SECOND).div_ceil(bytes_per_second)
 }
 
 /// The bends of the least concave curve that is nowhere below a bound of seeks.

@@ -164,7 +164,7 @@ impl Predictor {
                 let positioning = mechanics.overhead + seek + mechanics.rotation / 2;
                 (
                     positioning,
-                    mechanics.in_order(Layout::anywhere(self.zones[0], count)),
+                    mechanics.in_order(Op::Read, Layout::anywhere(self.zones[0], count)),
                 )
             }
             Model::Flat(flat) => {

@@ -140,6 +140,14 @@ fn rotating(spec: &RotatingSpec, capacity: u64) -> Checked {
         SECTOR_BYTES,
         RATE_MAX,
     )?;
+    if let Some(rate) = spec.write_bus_bytes_per_second {
+        bounded(
+            "rotating.write_bus_bytes_per_second",
+            rate,
+            SECTOR_BYTES,
+            spec.bus_bytes_per_second,
+        )?;
+    }
     bounded("rotating.retry_rotations", spec.retry_rotations, 0, 1000)?;
     let (cylinders, sectors) = zones(&spec.zones)?;
     if sectors < capacity {

@@ -1,13 +1,32 @@
 //! Calls of the control plane: joining and leaving tasks, delta-L, and reports.
 
-use sched::disk::{JoinError, TaskKind};
+use sched::disk::{DiskReport, JoinError, TaskKind};
 use sched::request::{Class, RequestId};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
-use super::super::counters::TaskCounters;
-use super::{DispatcherReport, DispatcherState, Entry, Health, LeaveReply, Phase};
+use super::super::counters::{Counters, TaskCounters};
+use super::{DispatcherState, Entry, Health, LeaveReply, Phase};
 use crate::completion::IoError;
+
+/// A report on a disk.
+#[derive(Clone, Debug)]
+pub struct DispatcherReport {
+    /// Time of the report.
+    pub at: Time,
+    /// The scheduler's view, in the disk's time.
+    pub scheduler: DiskReport,
+    /// Counters of requests, net of the host's lateness.
+    pub counters: Counters,
+    /// The disk's health.
+    pub health: Health,
+    /// Requests queued or on the disk.
+    pub requests: usize,
+    /// Pieces on the disk.
+    pub on_disk: usize,
+    /// Time for which it has held pieces without completing one.
+    pub silent: Nanos,
+}
 
 impl DispatcherState {
     /// Adds an admitted task.
@@ -118,7 +137,11 @@ impl DispatcherState {
         } else {
             Nanos::ZERO
         };
-        (self.health, silent)
+        let health = Health {
+            overruns: self.counters.overruns.count,
+            ..self.health
+        };
+        (health, silent)
     }
 
     /// A report of the current state.
