@@ -2,16 +2,16 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`target`] | the device, file or emulated drive: what it is, whether it may be used, how it is opened |
+//! | [`target`] | the device, file or emulated drive: its identity, the conditions of its use, the way it is opened |
 //! | [`driver`] | serves the requests of a measurement in real time |
 //! | [`samples`] | the file of samples, from which an interrupted measurement continues |
 //! | [`settings`] | settings of the drive that are changed for the measurement and restored |
-//! | [`smart`] | what the drive says of itself |
-//! | [`evidence`] | everything that is known at the end, and the profile with its origin |
+//! | [`smart`] | the drive's report about itself |
+//! | [`evidence`] | all results, and the profile with its origin |
 //! | [`summary`] | the findings in plain words |
 //! | [`report`] | the findings as a page |
 //!
-//! Left out: estimates of what cannot be measured. A report says what was assumed.
+//! Left out: estimates of times that cannot be measured. A report names the assumptions.
 
 pub mod driver;
 pub mod evidence;

@@ -4,8 +4,8 @@
 //! measurement wants, and waits for completions as the server's dispatcher does: the profile then holds for the
 //! server, whose thread wakes as late. It sleeps until shortly before an instant and spins for the rest.
 //!
-//! All transfers in one direction share one buffer. Its content does not matter; what is written is random, because
-//! a device that compresses stores zeros faster.
+//! All transfers in one direction share one buffer. Its content does not matter. The written one has random
+//! bytes, because a device that compresses stores zeros faster.
 //!
 //! The time of the measurement is the host's monotonic time less a base. When a measurement continues, the base is
 //! such that time goes on at the last sample, and the last request is served again, uncounted: then the head is
@@ -80,7 +80,7 @@ pub enum End {
 
 /// A measurement under way, as its starter sees it.
 pub struct Running {
-    /// What happens; the last is [`News::Over`].
+    /// The events; the last is [`News::Over`].
     pub news: UnboundedReceiver<News>,
     /// Rights that the host denied to the thread, in words for the operator.
     pub denied: Vec<String>,
@@ -105,7 +105,7 @@ struct Stop {
 pub struct Begun {
     /// The procedure.
     pub measurement: Measurement,
-    /// What it wants next.
+    /// The requests that it wants next.
     pub step: Step,
     /// The completion of its last sample.
     pub at: Time,
@@ -182,7 +182,7 @@ impl Buffers {
         let (read, mut written) = (allocate()?, allocate()?);
         let filled = written.with_mut(|bytes| {
             for part in bytes.chunks_mut(1 << 20) {
-                // What stays as it was is written as well.
+                // If the host has no random bytes, the buffer is written as it is.
                 let _ = rustix::rand::getrandom(part, rustix::rand::GetRandomFlags::empty());
             }
         });

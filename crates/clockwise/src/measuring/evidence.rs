@@ -1,4 +1,4 @@
-//! Everything that is known at the end of a measurement, and the profile with its origin.
+//! All results of a measurement, and the profile with its origin.
 
 use std::time::SystemTime;
 
@@ -29,7 +29,7 @@ pub struct Drive {
     pub serial: Option<String>,
     /// Its firmware; empty if it reports none.
     pub firmware: String,
-    /// Name and value of what else is reported, for people.
+    /// Name and value of each other property, for people.
     pub properties: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ pub struct Evidence {
     pub is_written: bool,
     /// The findings.
     pub findings: Findings,
-    /// What the circumstances of the measurement mean for a guarantee, in sentences.
+    /// Effects of the circumstances of the measurement on a guarantee, in sentences.
     pub remarks: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Evidence {
 pub struct Circumstances<'a> {
     /// The drive.
     pub target: &'a Target,
-    /// What it says of itself.
+    /// Its report about itself.
     pub smart: &'a Smart,
     /// Its settings.
     pub settings: Option<&'a Changed>,
@@ -143,7 +143,7 @@ fn method(effort: Effort, method: Method, is_written: bool) -> String {
     )
 }
 
-/// What the kernel and the drive report.
+/// Properties that the kernel and the drive report.
 fn properties(target: &Target, smart: &Smart, capacity: Bytes) -> Vec<(String, String)> {
     let identity = &target.identity;
     let mut lines = vec![("size".to_owned(), Size(capacity).to_string())];
@@ -179,7 +179,7 @@ fn properties(target: &Target, smart: &Smart, capacity: Bytes) -> Vec<(String, S
     lines
 }
 
-/// What the circumstances mean for a guarantee.
+/// Effects of the circumstances on a guarantee.
 fn meanings(of: &Circumstances<'_>, profile: &DriveProfile) -> Vec<String> {
     let target = of.target;
     let mut found = Vec::new();

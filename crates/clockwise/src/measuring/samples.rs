@@ -1,7 +1,7 @@
 //! The file of samples beside a profile, from which an interrupted measurement continues.
 //!
-//! The bytes are those of [`measure::log`]. Only whole steps are kept: what a step wants depends on all samples of
-//! the steps before. A file that ends within a record or a step loses that part.
+//! The bytes are those of [`measure::log`]. Only whole steps are kept, because the requests of a step depend on all
+//! samples of the steps before. A file that ends within a record or a step loses that part.
 //!
 //! A file that ends within the observation of the rotation is begun anew. That observation counts rotations between
 //! samples, and nobody counts them while the program does not run.
@@ -39,7 +39,7 @@ pub struct Opened {
     pub continued: u64,
 }
 
-/// What to do with samples that are there.
+/// The treatment of samples that are there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Earlier {
     /// Continue from them.

@@ -3,7 +3,7 @@
 //! With look-ahead a drive answers reads from its memory, and its mechanics cannot be seen. A write cache hides the
 //! times of writes. Neither is the kernel's: `blockdev --setra` does not concern direct I/O, and
 //! `queue/write_cache` does not reach the drive. So the tools of ATA (`hdparm`) and SCSI (`sdparm`) are asked, if
-//! they are installed. What cannot be turned off is said, with what it means.
+//! they are installed. A setting that cannot be turned off is reported with its effect.
 //!
 //! The settings before the change are in a file beside the profile until they are restored. After a crash the next
 //! measurement finds that file, says so, and restores them.
@@ -39,7 +39,7 @@ impl Setting {
         }
     }
 
-    /// What it means for a measurement that it stays on.
+    /// The effect on a measurement if it stays on.
     fn remains(self) -> &'static str {
         match self {
             Self::ReadLookAhead => {
@@ -189,7 +189,7 @@ pub struct Changed {
     /// Beside the profile.
     file: PathBuf,
     kept: Kept,
-    /// What was and was not changed, in sentences.
+    /// The changes and the failed changes, in sentences.
     pub remarks: Vec<String>,
     is_restored: bool,
 }
@@ -329,7 +329,7 @@ impl Changed {
 
 impl Drop for Changed {
     fn drop(&mut self) {
-        // What is not restored stays in the file, and the next start reports it.
+        // A setting that is not restored stays in the file, and the next start reports it.
         let _ = self.restore();
     }
 }

@@ -1,4 +1,4 @@
-//! What a drive says of itself, through `smartctl --json` if that is installed.
+//! A drive's report about itself, through `smartctl --json` if that is installed.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const ATTRIBUTES: [(u64, &str); 3] = [
     (198, "uncorrectable sectors"),
 ];
 
-/// Answers of a drive; whatever it does not say is absent.
+/// Answers of a drive; an answer that it does not give is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Smart {
     /// Revolutions per minute; 0 for a drive without platters.

@@ -1,4 +1,4 @@
-//! The drive to measure: what it is, whether it may be used, and how it is opened.
+//! The drive to measure: its identity, the conditions of its use, and the way it is opened.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::failure::{Failure, FailureDraft, host_help};
 /// Bytes of a page: a file is written in these.
 const PAGE_BYTES: u64 = 4096;
 
-/// What the measurement may do with the drive.
+/// The permitted use of the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
     /// Write anywhere.
@@ -34,9 +34,9 @@ pub enum Use {
 pub struct Target {
     /// The path as it was given.
     pub path: PathBuf,
-    /// What the kernel says of it.
+    /// The kernel's description of it.
     pub identity: Identity,
-    /// What may be done with it.
+    /// The permitted use.
     pub how: Use,
     /// The model of an emulated drive.
     plant: Option<PlantSpec>,
@@ -161,7 +161,7 @@ impl Target {
         Ok(Box::new(disk))
     }
 
-    /// What a measurement has to know of it.
+    /// The facts that a measurement has to know.
     #[must_use]
     pub fn facts(&self, disk: &dyn Disk) -> Facts {
         let sectors = |bytes: u64| SectorCount((bytes / SECTOR_BYTES).max(1));

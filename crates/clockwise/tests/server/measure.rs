@@ -69,7 +69,7 @@ impl Bench {
     }
 }
 
-/// What the result says of the validation, checked as far as it is the same on all hosts.
+/// Checks the validation in a result, as far as it is the same on all hosts.
 fn check_validated(result: &Value, profile: &DriveProfile) {
     let validation = &result["findings"]["validation"];
     let requests = validation["requests"].as_u64().expect("a number");

@@ -11,7 +11,7 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
-/// What a disk is opened for.
+/// The purpose for which a disk is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads and writes, while no one else uses the disk.

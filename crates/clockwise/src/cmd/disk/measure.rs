@@ -118,7 +118,7 @@ pub(super) fn run(args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failu
     block_on(measure(args, &target, limit, output))
 }
 
-/// What would fail at the end of the measurement fails before it.
+/// Finds output files that could not be written before the measurement, not after it.
 fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
     if args.to.exists() && !args.force {
         return Err(Failure::bad_input(format!("{} exists", args.to.display()))

@@ -75,6 +75,7 @@ fn page_is_whole_and_nothing_in_it_is_markup_of_the_drive() {
 fn page_shows_each_curve_that_was_measured() {
     let mut evidence = evidence();
     let findings = &mut evidence.findings;
+    findings.method = Method::Geometry;
     findings.rotation = Some(RotationFound {
         nanos: 8.333e6,
         error_ppm: 1.0,

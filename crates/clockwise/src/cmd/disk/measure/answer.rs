@@ -1,4 +1,4 @@
-//! What a person is asked, and the result of the command.
+//! Questions to a person, and the result of the command.
 
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
 use std::path::Path;

@@ -84,7 +84,7 @@ pub(super) async fn attend(
                     samples,
                     progress,
                 } => {
-                    // What is not in the file is not counted.
+                    // Requests are counted once they are in the file.
                     if failed.is_none() {
                         match file.append(&requests, &samples) {
                             Ok(()) => requests_served += samples.len() as u64,
