@@ -1,5 +1,5 @@
 //! The commands. Each is a client of the control API, except those that work on disks or files without a
-//! server: `serve`, `pool create`, `pool check`, `admit`, `sim`, `demo`, `completions`.
+//! server: `serve`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
 mod disk;
@@ -70,7 +70,7 @@ pub enum Command {
     /// Create, show or check a pool.
     #[command(subcommand)]
     Pool(pool::PoolCommand),
-    /// Show disks, and profiles of their service times.
+    /// Show disks, measure them, and print profiles of their service times.
     #[command(subcommand)]
     Disk(disk::DiskCommand),
     /// Create, show, resize, move and delete volumes.

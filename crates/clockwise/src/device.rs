@@ -6,7 +6,8 @@
 //! The serial number says which drive a profile was measured on. Its sources, in this order:
 //!
 //! * the drive's own: `device/serial` (NVMe, MMC), `serial` (virtio), the SCSI page 0x80, udev's copy of it;
-//! * the identity of a device without hardware of its own: `dm:UUID`, `md:UUID`, `file:PATH` for a loop device;
+//! * the identity of a device without hardware of its own: `dm:UUID`, `md:UUID`, `file:PATH` for a loop device,
+//!   `kernel:NAME` for another one, such as compressed memory;
 //! * `file:PATH` for a file, so for an emulated drive too. A file that is moved is another disk.
 
 mod users;
@@ -200,6 +201,10 @@ fn serial(whole: &Path, udev: &Udev) -> Option<String> {
         .or_else(|| named("dm", "dm/uuid"))
         .or_else(|| named("md", "md/uuid"))
         .or_else(backing)
+        .or_else(|| {
+            let is_virtual = whole.to_string_lossy().contains("/devices/virtual/");
+            is_virtual.then(|| format!("kernel:{}", file_name(whole)))
+        })
 }
 
 /// The serial number in the SCSI page 0x80: a header of four bytes, whose last two are the length, then the text.

@@ -13,6 +13,7 @@ pub mod exports;
 pub mod failure;
 pub mod http;
 mod log;
+pub mod measuring;
 mod panics;
 pub mod print;
 pub mod quantity;

@@ -35,6 +35,7 @@ use crate::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
 use crate::event::EventFd;
 use crate::rt::DeniedResources;
 
+pub use open::Access;
 use open::{OpenDisk, TransferMode};
 use ring::{Ring, Transfer};
 
@@ -94,9 +95,23 @@ impl UringDisk {
         places: usize,
         wanted: Option<Durability>,
     ) -> io::Result<Self> {
+        Self::open_for(path, memory, places, wanted, Access::Exclusive)
+    }
+
+    /// As [`Self::open_as`], for reads alone if `access` says so. Writes are then refused as invalid.
+    ///
+    /// # Errors
+    /// As [`Self::open_as`].
+    pub fn open_for(
+        path: &Path,
+        memory: &Memory,
+        places: usize,
+        wanted: Option<Durability>,
+        access: Access,
+    ) -> io::Result<Self> {
         let places = places.max(1);
         Ok(Self {
-            opened: Arc::new(open::open(path, wanted)?),
+            opened: Arc::new(open::open(path, wanted, access)?),
             region: memory.region(),
             ring: None,
             places: (0..places).map(|_| TransferState::default()).collect(),
@@ -120,7 +135,8 @@ impl UringDisk {
     fn fits(&self, io: &DiskIo) -> bool {
         let block = u64::from(self.opened.block_bytes) / SECTOR_BYTES;
         let end = io.start.checked_add(io.count);
-        !io.count.is_zero()
+        (io.op == Op::Read || self.opened.access.writes())
+            && !io.count.is_zero()
             && end.is_some_and(|end| end.0 <= self.opened.capacity.0)
             && io.start.0.is_multiple_of(block)
             && io.count.0.is_multiple_of(block)

@@ -1,5 +1,7 @@
 //! `clockwise disk`.
 
+mod measure;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -30,6 +32,8 @@ pub enum DiskCommand {
         /// The disk's number, its name, or the last part of its name.
         disk: String,
     },
+    /// Measure a drive, explain the findings, and write its profile. No server may use it.
+    Measure(measure::MeasureArgs),
 }
 
 pub(super) fn run_disk(
@@ -37,6 +41,9 @@ pub(super) fn run_disk(
     command: &DiskCommand,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
+    if let DiskCommand::Measure(args) = command {
+        return measure::run(args, output);
+    }
     let client = cli.client()?;
     let status: StatusView = block_on(client.get("/v1/status"))?;
     let disks = status.disks;
@@ -60,6 +67,7 @@ pub(super) fn run_disk(
             output.note(&measured(&profile));
             output.result(&profile, || profile.toml.trim_end().to_owned())?;
         }
+        DiskCommand::Measure(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -97,13 +97,15 @@ fn serial_comes_from_other_places_too() {
     host.write("run/udev/data/b8:16", udev);
     host.device("virtual/dm-0", "253:0", &[("dm/uuid", "LVM-abc")]);
     host.device("virtual/loop0", "7:0", &[("loop/backing_file", "/d/disk")]);
-    host.device("virtual/ram0", "1:0", &[]);
+    host.device("virtual/block/ram0", "1:0", &[]);
+    host.device("host2/sdc", "8:32", &[]);
     let serial = |major, minor| host.identity(major, minor).serial;
     assert_eq!(serial(254, 0).as_deref(), Some("overlay1"));
     assert_eq!(serial(8, 16).as_deref(), Some("WD-1"));
     assert_eq!(serial(253, 0).as_deref(), Some("dm:LVM-abc"));
     assert_eq!(serial(7, 0).as_deref(), Some("file:/d/disk"));
-    assert_eq!(serial(1, 0), None);
+    assert_eq!(serial(1, 0).as_deref(), Some("kernel:ram0"));
+    assert_eq!(serial(8, 32), None);
     assert!(Identity::of_device(host.0.path(), (1, 1)).is_err());
 }
 

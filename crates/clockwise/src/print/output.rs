@@ -179,6 +179,17 @@ impl Output {
         bar
     }
 
+    /// As [`progress`](Self::progress), for steps whose number and time the caller says in the message.
+    #[must_use]
+    pub fn measure_progress(&self) -> ProgressBar {
+        let bar = self.progress(0, "measuring");
+        bar.set_style(
+            ProgressStyle::with_template("{prefix} {bar:32} {msg}")
+                .expect("the template is a constant and right"),
+        );
+        bar
+    }
+
     /// Shows a spinner during `work`, whose duration is not known.
     pub fn during<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
         let bar = self.spinner(what);

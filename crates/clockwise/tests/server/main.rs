@@ -21,6 +21,7 @@ mod kill;
 mod kill_changes;
 mod large_sectors;
 mod life;
+mod measure;
 mod names;
 mod nbd_clients;
 mod nbd_connections;

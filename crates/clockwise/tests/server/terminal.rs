@@ -15,7 +15,7 @@ use testkit::{pattern, until};
 
 /// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
 /// which would get a Ctrl-C as well and may die of it before it has heard how the command ended.
-fn on_a_terminal(site: &Site, arguments: &[&str]) -> Command {
+pub(crate) fn on_a_terminal(site: &Site, arguments: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_clockwise");
     let quoted: Vec<String> = arguments.iter().map(|part| format!("'{part}'")).collect();
     let line = format!(
@@ -245,9 +245,10 @@ fn every_commands_result_is_json_for_programs() {
     let experiment = "../../examples/experiments/figure-6.4.toml";
     let ran = json(&["sim", "run", experiment, "--out", &out]);
     assert_eq!(ran["runs"][0]["measured"]["missed"], 0);
-    // These are looked at where demos are run, figures are measured, and there are recordings.
+    // These are looked at where demos are run, drives and figures are measured, and there are recordings.
     for name in [
         "demo",
+        "disk measure",
         "sim figure",
         "recording show",
         "recording export",

@@ -11,6 +11,28 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 
 use crate::disk::Durability;
 
+/// The purpose for which a disk is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads and writes, while no one else uses the disk.
+    Exclusive,
+    /// Reads, while no one else uses the disk.
+    ExclusiveReads,
+    /// Reads, whoever else uses the disk.
+    SharedReads,
+}
+
+impl Access {
+    /// True if the disk may be written.
+    pub(super) fn writes(self) -> bool {
+        self == Self::Exclusive
+    }
+
+    fn is_exclusive(self) -> bool {
+        self != Self::SharedReads
+    }
+}
+
 /// The way transfers are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferMode {
@@ -29,6 +51,7 @@ pub(super) struct OpenDisk {
     pub(super) durability: Durability,
     pub(super) mode: TransferMode,
     pub(super) is_device: bool,
+    pub(super) access: Access,
     /// Deviations from what the schedule assumes, for the operator.
     pub(super) caveats: Vec<String>,
 }
@@ -36,7 +59,7 @@ pub(super) struct OpenDisk {
 impl Drop for OpenDisk {
     /// Unlocks the file at once, even if its description is still shared, for example with a ring.
     fn drop(&mut self) {
-        if !self.is_device {
+        if !self.is_device && self.access.is_exclusive() {
             // If this fails, closing the file releases the lock.
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
@@ -47,8 +70,12 @@ impl Drop for OpenDisk {
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// Opens a block device or file exclusively, with the `wanted` durability.
-pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<OpenDisk> {
+/// Opens a block device or file for `access`, with the `wanted` durability.
+pub(super) fn open(
+    path: &Path,
+    wanted: Option<Durability>,
+    access: Access,
+) -> io::Result<OpenDisk> {
     let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::BlockDevice => true,
         FileType::RegularFile => false,
@@ -64,7 +91,7 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<OpenDi
     } else {
         TransferMode::Ring
     };
-    let (file, is_direct) = open_file(path, is_device, mode)?;
+    let (file, is_direct) = open_file(path, is_device, mode, access)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     if size < SECTOR_BYTES {
         return Err(io::Error::new(
@@ -101,16 +128,27 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<OpenDi
         durability,
         mode,
         is_device,
+        access,
         caveats,
     })
 }
 
 /// The file, and true if its transfers bypass the host's cache.
-fn open_file(path: &Path, is_device: bool, mode: TransferMode) -> io::Result<(OwnedFd, bool)> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+fn open_file(
+    path: &Path,
+    is_device: bool,
+    mode: TransferMode,
+    access: Access,
+) -> io::Result<(OwnedFd, bool)> {
+    let direction = if access.writes() {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    let flags = direction | OFlags::CLOEXEC;
     // On a block device, EXCL fails if another process has it open exclusively or a file system is mounted
     // from it.
-    let flags = if is_device {
+    let flags = if is_device && access.is_exclusive() {
         flags | OFlags::EXCL
     } else {
         flags
@@ -137,7 +175,7 @@ fn open_file(path: &Path, is_device: bool, mode: TransferMode) -> io::Result<(Ow
             error.into()
         }
     })?;
-    if !is_device {
+    if !is_device && access.is_exclusive() {
         let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         locked.map_err(|error| {
             if error == Errno::WOULDBLOCK {
@@ -294,15 +332,17 @@ mod tests {
     #[test]
     fn paths_that_are_not_disks_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(open(folder.path(), None).is_err());
+        assert!(open(folder.path(), None, Access::Exclusive).is_err());
         assert_eq!(
-            open(&folder.path().join("none"), None).unwrap_err().kind(),
+            open(&folder.path().join("none"), None, Access::Exclusive)
+                .unwrap_err()
+                .kind(),
             io::ErrorKind::NotFound
         );
         let small = folder.path().join("small");
         fs::write(&small, [0; 511]).unwrap();
         assert_eq!(
-            open(&small, None).unwrap_err().kind(),
+            open(&small, None, Access::Exclusive).unwrap_err().kind(),
             io::ErrorKind::InvalidInput
         );
     }
@@ -312,13 +352,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, vec![0; 4096]).unwrap();
-        let first = open(&path, None).unwrap();
+        let first = open(&path, None, Access::Exclusive).unwrap();
         assert_eq!(first.capacity, SectorCount(8));
-        assert_eq!(
-            open(&path, None).unwrap_err().kind(),
-            io::ErrorKind::ResourceBusy
-        );
+        for access in [Access::Exclusive, Access::ExclusiveReads] {
+            let refused = open(&path, None, access).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{access:?}");
+        }
+        assert!(open(&path, None, Access::SharedReads).is_ok());
+        // The reader that shares it has not unlocked it.
+        assert!(open(&path, None, Access::Exclusive).is_err());
         drop(first);
-        assert!(open(&path, None).is_ok());
+        assert!(open(&path, None, Access::Exclusive).is_ok());
     }
 }

@@ -389,3 +389,39 @@ fn a_block_device_is_a_disk_with_its_own_durability() {
     );
     drop(rig);
 }
+
+#[test]
+fn a_disk_that_is_opened_for_reads_refuses_writes() {
+    let folder = folder();
+    let path = folder.path().join("disk");
+    fs::write(&path, vec![7; 8192]).unwrap();
+    let memory = memory();
+    let _other = UringDisk::open(&path, &memory, 1).unwrap();
+    let mut disk = UringDisk::open_for(&path, &memory, 1, None, Access::SharedReads).unwrap();
+    disk.attach().unwrap();
+    let account = memory.open_account("test", Bytes(0)).unwrap();
+    let mut rig = Rig {
+        disk,
+        wake: EventFd::new().unwrap(),
+        account,
+        _memory: memory,
+        path,
+        _folder: folder,
+    };
+    let buffer = rig.buffer(&[3; 4096]);
+    let read = buffer.segments(Op::Read, 0..4096).unwrap();
+    assert_eq!(rig.run(Op::Read, 8, read), Ok(()));
+    let refused = rig.disk.submit(DiskIo {
+        tag: 1,
+        op: Op::Write,
+        start: Sector(0),
+        count: SectorCount(8),
+        segments: buffer.segments(Op::Write, 0..4096).unwrap(),
+        durable: false,
+    });
+    assert!(
+        matches!(refused, Err(DiskError::Invalid { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(&rig.path).unwrap(), vec![7; 8192]);
+}

@@ -1,0 +1,333 @@
+//! Serves the requests of a measurement on a disk, in real time.
+//!
+//! A thread of its own, real-time where permitted, owns the disk. It issues each request no earlier than the
+//! measurement wants, and waits for completions as the server's dispatcher does: the profile then holds for the
+//! server, whose thread wakes as late. It sleeps until shortly before an instant and spins for the rest.
+//!
+//! All transfers in one direction share one buffer. Its content does not matter. The written one has random
+//! bytes, because a device that compresses stores zeros faster.
+//!
+//! The time of the measurement is the host's monotonic time less a base. When a measurement continues, the base is
+//! such that time goes on at the last sample, and the last request is served again, uncounted: then the head is
+//! where the next prediction expects it. The platters meanwhile turned by an unknown angle. A file of samples
+//! therefore never continues within the observation of the rotation (see [`samples`](super::samples)).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::buffer::{Buffer, Memory, MemoryConfig};
+use engine::clock;
+use engine::disk::{Disk, DiskError, DiskIo, Done};
+use engine::event::EventFd;
+use engine::rt::{self, ThreadParams};
+use measure::machine::{MeasureError, Measured, Measurement, Progress, Request, Sample, Step};
+use sched::request::Op;
+use sched::units::{Bytes, Nanos, SectorCount, Time};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::failure::{Failure, host_failure};
+
+/// The largest request: 16 MiB.
+pub const REQUEST_SECTORS_MAX: SectorCount = SectorCount(1 << 15);
+/// The most requests at a time.
+pub const PLACES: usize = 32;
+/// So long before an instant the thread stops sleeping.
+const SPIN: Nanos = Nanos(100_000);
+
+/// Memory for a measurement: a buffer for each direction.
+///
+/// # Errors
+/// When the host has none.
+pub fn memory() -> Result<Memory, Failure> {
+    let each = REQUEST_SECTORS_MAX.bytes().get();
+    let config = MemoryConfig {
+        reserve: Bytes(0),
+        ..MemoryConfig::new(Bytes(2 * each))
+    };
+    Memory::new(&config).map_err(|error| {
+        Failure::failed(format!("no memory to measure with: {error}"))
+            .help("free 32 MiB of memory on this machine")
+    })
+}
+
+/// News of a measurement.
+#[derive(Debug)]
+pub enum News {
+    /// Requests were served.
+    Served {
+        /// The requests.
+        requests: Vec<Request>,
+        /// Their samples, in the same order.
+        samples: Vec<Sample>,
+        /// How far the measurement is.
+        progress: Progress,
+    },
+    /// It is over.
+    Over(End),
+}
+
+/// The end of a measurement.
+#[derive(Debug)]
+pub enum End {
+    /// The procedure came to its end.
+    Finished(Box<Result<Measured, MeasureError>>),
+    /// It was told to stop.
+    Stopped,
+    /// The disk cannot be used any more.
+    Lost(String),
+}
+
+/// A measurement under way, as its starter sees it.
+pub struct Running {
+    /// The events; the last is [`News::Over`].
+    pub news: UnboundedReceiver<News>,
+    /// Rights that the host denied to the thread, in words for the operator.
+    pub denied: Vec<String>,
+    stop: Stop,
+}
+
+impl Running {
+    /// Tells the measurement to stop. It says when it has.
+    pub fn stop(&self) {
+        self.stop.wanted.store(true, Ordering::Release);
+        self.stop.wake.signal();
+    }
+}
+
+#[derive(Clone)]
+struct Stop {
+    wanted: Arc<AtomicBool>,
+    wake: Arc<EventFd>,
+}
+
+/// A measurement, and where it is.
+pub struct Begun {
+    /// The procedure.
+    pub measurement: Measurement,
+    /// The requests that it wants next.
+    pub step: Step,
+    /// The completion of its last sample.
+    pub at: Time,
+    /// The request of its last sample.
+    pub last: Option<Request>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// When there is no thread or no memory for it.
+pub fn start(disk: Box<dyn Disk>, memory: &Memory, begun: Begun) -> Result<Running, Failure> {
+    let failed = |error: io::Error| host_failure("start the measurement", &error);
+    let stop = Stop {
+        wanted: Arc::default(),
+        wake: Arc::new(EventFd::new().map_err(failed)?),
+    };
+    let (sender, news) = unbounded_channel();
+    let buffers = Buffers::new(memory)?;
+    // A disk in memory would occupy a processor with a priority above everything else.
+    let params = if disk.completes_at_once() {
+        ThreadParams::ordinary("measure")
+    } else {
+        ThreadParams {
+            io_flusher: false,
+            ..ThreadParams::dispatcher("measure")
+        }
+    };
+    let mut driver = Driver {
+        disk,
+        buffers,
+        stop: stop.clone(),
+        base: 0,
+        done: Vec::new(),
+    };
+    let run = move || {
+        let end = match driver.measure(begun, &sender) {
+            Ok(result) => End::Finished(Box::new(result)),
+            Err(Halt::Stopped) => End::Stopped,
+            Err(Halt::Lost(why)) => End::Lost(why),
+        };
+        // The disk is closed before anyone is told.
+        drop(driver);
+        let _ = sender.send(News::Over(end));
+    };
+    let (_, denied) = rt::spawn(&params, run).map_err(failed)?;
+    Ok(Running {
+        news,
+        denied: denied.0,
+        stop,
+    })
+}
+
+struct Buffers {
+    read: Buffer,
+    written: Buffer,
+}
+
+impl Buffers {
+    fn new(memory: &Memory) -> Result<Self, Failure> {
+        let size = REQUEST_SECTORS_MAX.bytes().get() as usize;
+        let failed = |error: String| {
+            Failure::failed(format!("no memory to measure with: {error}"))
+                .help("free 32 MiB of memory on this machine")
+        };
+        let account = memory
+            .open_account_for("measure", size, 2)
+            .map_err(|error| failed(error.to_string()))?;
+        let allocate = || {
+            account
+                .allocate(size)
+                .map_err(|error| failed(error.to_string()))
+        };
+        let (read, mut written) = (allocate()?, allocate()?);
+        let filled = written.with_mut(|bytes| {
+            for part in bytes.chunks_mut(1 << 20) {
+                // If the host has no random bytes, the buffer is written as it is.
+                let _ = rustix::rand::getrandom(part, rustix::rand::GetRandomFlags::empty());
+            }
+        });
+        filled.map_err(|error| failed(error.to_string()))?;
+        Ok(Self { read, written })
+    }
+}
+
+/// The reason to end early.
+enum Halt {
+    Stopped,
+    Lost(String),
+}
+
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+struct Driver {
+    disk: Box<dyn Disk>,
+    buffers: Buffers,
+    stop: Stop,
+    /// The host's time at the measurement's time 0, in nanoseconds.
+    base: u64,
+    done: Vec<Done>,
+}
+
+impl Driver {
+    fn measure(
+        &mut self,
+        begun: Begun,
+        news: &UnboundedSender<News>,
+    ) -> Result<Result<Measured, MeasureError>, Halt> {
+        let Begun {
+            mut measurement,
+            mut step,
+            at,
+            last,
+        } = begun;
+        self.disk.attach()?;
+        self.base = clock::now().get().saturating_sub(at.get());
+        if let Some(last) = last {
+            self.serve(&[last], 1)?;
+        }
+        while let Step::Serve { requests, depth } = step {
+            let samples = self.serve(&requests, depth)?;
+            step = measurement.step(&samples);
+            // Without a listener the measurement is stopped.
+            let served = News::Served {
+                requests,
+                samples,
+                progress: measurement.progress(),
+            };
+            news.send(served).map_err(|_| Halt::Stopped)?;
+        }
+        let result = measurement.result();
+        Ok(result.expect("a measurement that is finished has a result"))
+    }
+
+    /// Serves requests in their order, at most `depth` at a time.
+    fn serve(&mut self, requests: &[Request], depth: u32) -> Result<Vec<Sample>, Halt> {
+        let depth = (depth as usize).clamp(1, self.disk.places());
+        let mut samples: Vec<Option<Sample>> = vec![None; requests.len()];
+        let mut issued = vec![Time::ZERO; requests.len()];
+        let (mut next, mut ended) = (0, 0);
+        while ended < requests.len() {
+            let mut until = None;
+            while next < requests.len() && next - ended < depth {
+                let due = Time(requests[next].not_before.get() + self.base);
+                if clock::now() + SPIN < due {
+                    until = Some(Time(due.get() - SPIN.get()));
+                    break;
+                }
+                while clock::now() < due {
+                    std::hint::spin_loop();
+                }
+                issued[next] = clock::now();
+                if let Err(error) = self.submit(next, &requests[next]) {
+                    let now = clock::now();
+                    samples[next] = Some(self.sample(issued[next], now, errno(error)?));
+                    ended += 1;
+                }
+                next += 1;
+            }
+            if ended == requests.len() {
+                break;
+            }
+            self.disk.wait(until, &self.stop.wake, &mut self.done)?;
+            for done in std::mem::take(&mut self.done) {
+                let index = done.tag as usize;
+                let completed = Time(done.at.get().saturating_sub(done.host_late.get()));
+                let error = match done.result {
+                    Ok(()) => None,
+                    Err(error) => errno(error)?,
+                };
+                samples[index] = Some(self.sample(issued[index], completed, error));
+                ended += 1;
+            }
+            if self.stop.wanted.load(Ordering::Acquire) {
+                return Err(Halt::Stopped);
+            }
+        }
+        Ok(samples.into_iter().flatten().collect())
+    }
+
+    fn submit(&mut self, index: usize, request: &Request) -> Result<(), DiskError> {
+        let buffer = match request.op {
+            Op::Read => &self.buffers.read,
+            Op::Write => &self.buffers.written,
+        };
+        let bytes = request.count.bytes().get() as usize;
+        let invalid = DiskError::Invalid {
+            start: request.start,
+            count: request.count,
+        };
+        let segments = buffer.segments(request.op, 0..bytes).map_err(|_| invalid)?;
+        self.disk.submit(DiskIo {
+            tag: index as u64,
+            op: request.op,
+            start: request.start,
+            count: request.count,
+            segments,
+            // As the server writes.
+            durable: true,
+        })
+    }
+
+    fn sample(&self, issued: Time, completed: Time, error: Option<i32>) -> Sample {
+        let since_base = |time: Time| Time(time.get().saturating_sub(self.base));
+        Sample {
+            issued: since_base(issued),
+            completed: since_base(completed.max(issued)),
+            alone: true,
+            error,
+        }
+    }
+}
+
+/// The error number of a request that failed, unless the disk is gone.
+fn errno(error: DiskError) -> Result<Option<i32>, Halt> {
+    match error {
+        DiskError::Io { errno, .. } => Ok(Some(errno)),
+        DiskError::Invalid { .. } => Ok(Some(rustix::io::Errno::INVAL.raw_os_error())),
+        DiskError::Gone { .. } | DiskError::Busy => Err(Halt::Lost(error.to_string())),
+    }
+}
