@@ -145,7 +145,7 @@ fn faster(history: &History) -> Option<String> {
     (gain >= GAIN_PERMILLE_MIN).then(|| {
         format!(
             "the disk is faster than its profile: none of {count} requests of 64 KiB and more took more than {} % of \
-             the predicted time. Measured again with `clockwise disk measure`, it would admit about {} % more",
+             the predicted time. With a new profile by `clockwise disk measure` it would admit about {} % more",
             took.div_ceil(10),
             gain / 10
         )
