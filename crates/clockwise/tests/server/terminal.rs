@@ -245,10 +245,12 @@ fn every_commands_result_is_json_for_programs() {
     let experiment = "../../examples/experiments/figure-6.4.toml";
     let ran = json(&["sim", "run", experiment, "--out", &out]);
     assert_eq!(ran["runs"][0]["measured"]["missed"], 0);
-    // These are looked at where demos are run, figures are measured, and there are recordings.
+    // These are looked at where demos are run, figures and drives are measured, and there are recordings.
     for name in [
         "demo",
         "sim figure",
+        "sim plant import",
+        "sim replay-trace",
         "recording show",
         "recording export",
         "recording check",
