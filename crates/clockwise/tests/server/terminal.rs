@@ -250,6 +250,8 @@ fn every_commands_result_is_json_for_programs() {
         "demo",
         "disk measure",
         "sim figure",
+        "sim plant import",
+        "sim replay-trace",
         "recording show",
         "recording export",
         "recording check",

@@ -250,8 +250,8 @@ impl Stream {
         let late = not_before - begins.min(not_before);
         if late.get() > ROUNDING_NS && media.mechanics.access != Access::Constant {
             pass.landing = 0;
-            pass.begins =
-                pass.begins + Nanos(late.get().div_ceil(media.rotation()) * media.rotation());
+            let turns = late.get().div_ceil(media.rotation());
+            pass.begins += Nanos(turns * media.rotation());
             self.pass = Some(pass);
             return pass.begins + media.passing(index + 1, pass.width);
         }

@@ -33,26 +33,12 @@ struct Sending {
 impl Controller {
     pub(super) fn read(&mut self, arrived: Time, start: u64, end: u64) -> Served {
         let overhead = &self.description.overhead;
-        let hit_overhead = self.by_last(
-            overhead.read_hit_after_read_ns,
-            overhead.read_hit_after_write_ns,
-        );
-        let miss_overhead = self.by_last(
+        let decoding_miss = self.by_last(
             overhead.read_miss_after_read_ns,
             overhead.read_miss_after_write_ns,
         );
-        let disconnect = self.by_last(
-            overhead.read_disconnect_after_read_ns,
-            overhead.read_disconnect_after_write_ns,
-        );
-        let preparation = Nanos(overhead.data_preparation_ns);
         let begin = self.begin_read(arrived, start, end);
-        let Begin {
-            segment,
-            hit,
-            at_once,
-            ..
-        } = begin;
+        let Begin { segment, hit, .. } = begin;
         self.segments.touch(segment);
         let held = &mut self.segments.all[segment];
         if hit == Hit::Miss {
@@ -66,31 +52,14 @@ impl Controller {
         }
         let buffered = held.end.clamp(start, end);
         let limit = self.read_limit(segment, start, end);
-        let ready = (arrived + miss_overhead).max(begin.free);
+        let ready = (arrived + decoding_miss).max(begin.free);
         let mut stream = begin.stream;
         if buffered < end && stream.is_none() {
             let latency = self.read_latency(limit);
             let from = self.segments.all[segment].end.max(start);
             stream = Some(Stream::new(self.arm, from, ready, Purpose::Read, latency));
         }
-        let count = end - start;
-        let sending = Sending {
-            from: if at_once {
-                let decoded = if hit == Hit::Miss {
-                    miss_overhead
-                } else {
-                    hit_overhead
-                };
-                arrived + decoded + preparation
-            } else {
-                // Data that are in the buffer by now still wait for the arm that writes them.
-                (arrived + miss_overhead + disconnect).max(begin.free)
-            },
-            is_connected: at_once,
-            mark: self.mark(self.cache().read_mark_ppm, count),
-            count,
-            disconnect,
-        };
+        let sending = self.sending(&begin, arrived, decoding_miss, end - start);
         let pass = match &mut stream {
             Some(stream) if buffered < end => Some(stream.pass(&self.media)),
             _ => None,
@@ -103,6 +72,35 @@ impl Controller {
             completed,
             ready: if pass.is_some() { ready } else { sending.from },
             pass,
+        }
+    }
+
+    /// When the data of a read may cross the bus.
+    fn sending(&self, begin: &Begin, arrived: Time, decoding_miss: Nanos, count: u64) -> Sending {
+        let overhead = &self.description.overhead;
+        let disconnect = self.by_last(
+            overhead.read_disconnect_after_read_ns,
+            overhead.read_disconnect_after_write_ns,
+        );
+        let from = if begin.at_once {
+            let decoding = match begin.hit {
+                Hit::Miss => decoding_miss,
+                Hit::Partial | Hit::Whole => self.by_last(
+                    overhead.read_hit_after_read_ns,
+                    overhead.read_hit_after_write_ns,
+                ),
+            };
+            arrived + decoding + Nanos(overhead.data_preparation_ns)
+        } else {
+            // Data that are in the buffer by now still wait for the arm that writes them.
+            (arrived + decoding_miss + disconnect).max(begin.free)
+        };
+        Sending {
+            from,
+            is_connected: begin.at_once,
+            mark: self.mark(self.cache().read_mark_ppm, count),
+            count,
+            disconnect,
         }
     }
 

@@ -104,18 +104,10 @@ impl Controller {
         }
     }
 
-    /// Chooses a segment, and ends or continues what the arm is doing.
-    fn begin_write(&mut self, arrived: Time, start: u64, end: u64) -> Begin {
-        let size = self.segment_sectors();
-        let room = match &self.background {
-            Background::Writing { stream, until, .. } => size.saturating_sub(until - stream.next),
-            _ => size,
-        };
-        let choice = self.segments.for_write(self.cache(), start, end, room);
+    /// The time in which the command of a write is decoded.
+    fn decoding(&self) -> Nanos {
         let overhead = &self.description.overhead;
-        let bus = &self.description.bus;
-        let fast = self.cache().fast_write;
-        let decoded = if fast {
+        if self.cache().fast_write {
             self.by_last(
                 overhead.write_hit_after_read_ns,
                 overhead.write_hit_after_write_ns,
@@ -125,71 +117,101 @@ impl Controller {
                 overhead.write_miss_after_read_ns,
                 overhead.write_miss_after_write_ns,
             )
+        }
+    }
+
+    /// The time from the end of a wait until data cross the bus.
+    fn connecting(&self) -> Nanos {
+        let overhead = &self.description.overhead;
+        let arbitration = self.description.bus.arbitration_ns;
+        Nanos(arbitration + overhead.first_reselect_ns + overhead.data_preparation_ns)
+    }
+
+    /// Chooses a segment, and ends or continues what the arm is doing.
+    fn begin_write(&mut self, arrived: Time, start: u64, end: u64) -> Begin {
+        let size = self.segment_sectors();
+        let room = match &self.background {
+            Background::Writing { stream, until, .. } => size.saturating_sub(until - stream.next),
+            _ => size,
         };
-        let preparation = Nanos(overhead.data_preparation_ns);
-        let reconnect = Nanos(bus.arbitration_ns + overhead.first_reselect_ns) + preparation;
+        let choice = self.segments.for_write(self.cache(), start, end, room);
         let is_writing = matches!(self.background, Background::Writing { .. });
         match choice {
             Choice::Use(segment, place) if !is_writing || place == Place::Append => {
-                let extra = overhead.extra_write_disconnect.clone().filter(|_| {
-                    let held = &self.segments.all[segment];
-                    !bus.never_disconnect
-                        && segment == self.segments.most_recent()
-                        && held.is_written
-                        && held.end != start
-                });
-                let free = if place == Place::Append {
-                    arrived
-                } else {
-                    self.stop_for_write(arrived, start, end)
-                };
-                let (data, ready) = match &extra {
-                    None => (arrived + decoded + preparation, arrived + decoded),
-                    Some(extra) => {
-                        let command = arrived + Nanos(extra.command_ns);
-                        let apart = Nanos(extra.disconnect_ns + extra.between_ns);
-                        (
-                            command + apart + reconnect,
-                            command + Nanos(extra.seek_delay_ns),
-                        )
-                    }
-                };
-                Begin {
-                    segment,
-                    place,
-                    free,
-                    data,
-                    ready,
-                    is_extra: extra.is_some(),
-                }
+                self.begin_at_once((segment, place), arrived, start, end)
             }
-            _ => {
-                let disconnect = if fast {
-                    Nanos(overhead.write_disconnect_ns)
-                } else {
-                    Nanos::ZERO
-                };
-                let waits = !bus.never_disconnect;
-                let free = self.drain(arrived);
-                let segment = match self.segments.for_write(self.cache(), start, end, size) {
-                    Choice::Use(segment, _) => segment,
-                    Choice::Wait => self.segments.most_recent(),
-                };
-                let command = arrived + decoded;
-                let data = if waits {
-                    (command + disconnect).max(free) + reconnect
-                } else {
-                    (command + preparation).max(free)
-                };
-                Begin {
-                    segment,
-                    place: Place::Fresh,
-                    free,
-                    data,
-                    ready: command,
-                    is_extra: false,
-                }
+            _ => self.begin_after_others(arrived, start, end),
+        }
+    }
+
+    /// A write whose segment is free, or that continues the data that are being written.
+    fn begin_at_once(
+        &mut self,
+        (segment, place): (usize, Place),
+        arrived: Time,
+        start: u64,
+        end: u64,
+    ) -> Begin {
+        let held = self.segments.all[segment];
+        let is_extra = !self.description.bus.never_disconnect
+            && segment == self.segments.most_recent()
+            && held.is_written
+            && held.end != start;
+        let free = match place {
+            Place::Append => arrived,
+            Place::Fresh => self.stop_for_write(arrived, start, end),
+        };
+        let overhead = &self.description.overhead;
+        let extra = overhead.extra_write_disconnect.as_ref();
+        let (data, ready) = match extra.filter(|_| is_extra) {
+            None => {
+                let decoded = arrived + self.decoding();
+                (decoded + Nanos(overhead.data_preparation_ns), decoded)
             }
+            Some(extra) => {
+                let command = arrived + Nanos(extra.command_ns);
+                let apart = Nanos(extra.disconnect_ns + extra.between_ns);
+                let data = command + apart + self.connecting();
+                (data, command + Nanos(extra.seek_delay_ns))
+            }
+        };
+        Begin {
+            segment,
+            place,
+            free,
+            data,
+            ready,
+            is_extra: is_extra && extra.is_some(),
+        }
+    }
+
+    /// A write that waits until the data that are being written are on the media.
+    fn begin_after_others(&mut self, arrived: Time, start: u64, end: u64) -> Begin {
+        let free = self.drain(arrived);
+        let size = self.segment_sectors();
+        let segment = match self.segments.for_write(self.cache(), start, end, size) {
+            Choice::Use(segment, _) => segment,
+            Choice::Wait => self.segments.most_recent(),
+        };
+        let overhead = &self.description.overhead;
+        let command = arrived + self.decoding();
+        let data = if self.description.bus.never_disconnect {
+            (command + Nanos(overhead.data_preparation_ns)).max(free)
+        } else {
+            let disconnect = if self.cache().fast_write {
+                Nanos(overhead.write_disconnect_ns)
+            } else {
+                Nanos::ZERO
+            };
+            (command + disconnect).max(free) + self.connecting()
+        };
+        Begin {
+            segment,
+            place: Place::Fresh,
+            free,
+            data,
+            ready: command,
+            is_extra: false,
         }
     }
 
