@@ -10,6 +10,9 @@
 //!
 //! # Model
 //!
+//! There are two kinds of plants. One with a controller has a cache, reads ahead, may write behind, and may have
+//! slips and spares: see `controller`. Of the other kind, mechanics alone, this holds:
+//!
 //! * The platters turn with constant speed; their angle is a function of absolute time alone.
 //! * Sectors are numbered along a track, then along the heads of a cylinder, then along cylinders
 //!   ([`geometry`]). Tracks are skewed so that a sequential transfer survives a head or cylinder
@@ -24,9 +27,9 @@
 //!
 //! # Deliberately absent
 //!
-//! Caching (measured drives had it off; Clockwise turns it off), command queueing inside the drive,
-//! remapped sectors and retries (faults are injected by the emulator), thermal recalibration, and
-//! several drives on one bus. `docs/design/emulator.md` lists the simplifications.
+//! Without a controller: caching (measured drives had it off; Clockwise turns it off) and remapped sectors. In both
+//! kinds: command queueing inside the drive, retries (faults are injected by the emulator), thermal
+//! recalibration, and several drives on one bus. `docs/design/emulator.md` lists the simplifications.
 
 pub(crate) mod controller;
 mod divisor;
