@@ -18,6 +18,7 @@ use crate::state::error::PoolError;
 use crate::state::op::FailedWrite;
 use crate::state::pool::core::PoolCore;
 use crate::state::pool::repair::Repairs;
+use crate::state::request::IoFailure;
 use crate::state::volume::VolumeCore;
 use crate::state::warning::Warning;
 use crate::volume_io::issue;
@@ -28,6 +29,9 @@ const SLOW_FRACTION: usize = 64;
 
 /// Extents that may be slow on any disk.
 const SLOW_LEAST: usize = 16;
+
+/// Places that are tried for an extent that has to leave its own.
+const TARGETS_MAX: u32 = 8;
 
 /// Extents of a volume, by number and index.
 type Extents = BTreeSet<(VolumeId, u32)>;
@@ -109,8 +113,21 @@ fn rewrite_all(pool: &Arc<PoolCore>, writes: Vec<FailedWrite>) {
             urgency: Urgency::Sync,
             unreadable: Unreadable::IsLeft,
         };
-        // Its result is the extent's place. An earlier write may have moved it already.
-        let _: Result<(), PoolError> = mover::escape(pool, &volume, extent, escape, &mut || true);
+        // The result is the extent's place. An earlier write may have moved it already.
+        for _ in 0..TARGETS_MAX {
+            let moved = mover::escape(pool, &volume, extent, escape, &mut || true);
+            let is_target = matches!(
+                moved,
+                Err(PoolError::Io(IoFailure::Disk { op: "write", .. }))
+            );
+            let news = pool.repairs.take_grades();
+            if !is_target || news.is_empty() {
+                record(pool, news);
+                break;
+            }
+            // The place that was to take it is bad itself, and is not chosen again.
+            record(pool, news);
+        }
         let place = volume.map().places().nth(extent as usize);
         for write in writes {
             if place == Some(write.place) {

@@ -35,7 +35,7 @@ use crate::disk::Durability;
 const LOCK_TRIES: u32 = 100;
 
 /// The number of times that a request's writes may be tried again at another place. Each time costs a copy of an extent.
-const REWRITES_MAX: u32 = 4;
+const REWRITES_MAX: u32 = 8;
 
 /// One disk request of an op.
 pub(crate) struct Part {

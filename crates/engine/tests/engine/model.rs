@@ -10,11 +10,13 @@ use std::sync::{Arc, Barrier};
 use testkit::disks;
 
 use engine::disk::Durability;
-use engine::pool::{Placement, Pool, Volume};
+use engine::pool::{CheckFinding, Placement, Pool, Volume};
 use engine::volume_io::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::platter::PlaceFault;
 use testkit::disks::{MIB, Rig, moved_to, seeded, volume};
 use testkit::until;
 
@@ -25,6 +27,8 @@ const SECTOR: u64 = 512;
 const STRIPE: u64 = 25;
 const WRITERS: u64 = 3;
 const OPS: u32 = 1500;
+/// Places that fail: fewer than a disk may have.
+const FAULTS: u32 = 8;
 
 /// A writer and the data that it has written: only its own stripes are non-zero.
 struct Writer {
@@ -105,13 +109,48 @@ fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool, moved: &AtomicU6
     }
 }
 
+/// Has writes fail at places of the volume, one after the other, until there are [`FAULTS`] of them. Counts those that the
+/// pool has found.
+fn wear(rig: &Rig, pool: &Pool, rng: &mut StdRng, stop: &AtomicBool, found: &AtomicU64) {
+    for _ in 0..FAULTS {
+        let known = found.load(Ordering::SeqCst);
+        let at = rng.random_range(0..SIZE - EXTENT);
+        let run = &pool.volume_places("v", at, 1).unwrap()[0];
+        let disk: usize = run.disk["disk".len()..].parse().unwrap();
+        // All but the end of the volume is written again and again.
+        let from = (run.from_byte + at % EXTENT) / SECTOR;
+        let fault = PlaceFault {
+            sectors: from..from + rng.random_range(1..2 * EXTENT / SECTOR),
+            op: Some(Op::Write),
+            fails: true,
+            longer_ns: 0,
+        };
+        rig.platters[disk].faults.lock().unwrap().push(fault);
+        until("it is found", || {
+            let disks = pool.status().disks;
+            let bad = disks.iter().map(|disk| disk.bad_places).sum();
+            found.store(bad, Ordering::SeqCst);
+            bad > known || stop.load(Ordering::SeqCst)
+        });
+    }
+}
+
 fn all_of(client: &Client, volume: &Volume) -> Vec<u8> {
     let mut all = vec![0; SIZE as usize];
     client.read_at(volume, Bytes::ZERO, &mut all).unwrap();
     all
 }
 
-fn run(durability: Durability) {
+/// Something that goes on beside the requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// The volume grows, shrinks and moves.
+    Reorganisation,
+    /// Places of the disks fail.
+    Wear,
+}
+
+fn run(durability: Durability, beside: Beside) {
     let mut rng = seeded("model");
     let (rig, pool) = Rig::fresh(3, 16 * MIB, EXTENT, durability);
     let shared = volume(&pool, "v", SIZE);
@@ -132,7 +171,10 @@ fn run(durability: Durability) {
     std::thread::scope(|scope| {
         let control = scope.spawn(|| {
             start.wait();
-            reorganise(&pool, &mut control, &stop, &moved);
+            match beside {
+                Beside::Reorganisation => reorganise(&pool, &mut control, &stop, &moved),
+                Beside::Wear => wear(&rig, &pool, &mut control, &stop, &moved),
+            }
         });
         let threads: Vec<_> = writers
             .iter_mut()
@@ -140,7 +182,7 @@ fn run(durability: Durability) {
                 scope.spawn(|| {
                     start.wait();
                     (0..OPS).for_each(|_| writer.step());
-                    until("extents are moved meanwhile", || {
+                    until("extents are moved, or fail, meanwhile", || {
                         writer.step();
                         moved.load(Ordering::SeqCst) > 0
                     });
@@ -152,7 +194,7 @@ fn run(durability: Durability) {
         ended.into_iter().for_each(|end| end.unwrap());
         control.join().unwrap();
     });
-    println!("{} extents moved meanwhile", moved.into_inner());
+    println!("{} extents moved, or failed, meanwhile", moved.into_inner());
     let mut expected = vec![0; SIZE as usize];
     for writer in &writers {
         for (all, own) in expected.iter_mut().zip(&writer.model) {
@@ -165,7 +207,9 @@ fn run(durability: Durability) {
     pool.close().unwrap();
     drop(pool);
     let report = Pool::check(&rig.memory, rig.disks()).unwrap();
-    assert_eq!(report.findings, []);
+    let is_worn = |finding: &CheckFinding| !finding.is_error && finding.what.contains("bad");
+    assert!(report.findings.iter().all(is_worn), "{report:?}");
+    assert_eq!(report.findings.is_empty(), beside != Beside::Wear);
     let pool = rig.open();
     let shared = pool.open_volume("v").unwrap();
     assert!(all_of(&disks::client(&pool), &shared) == expected);
@@ -173,12 +217,18 @@ fn run(durability: Durability) {
 
 #[test]
 fn clients_see_what_they_wrote_while_the_volume_is_reorganised() {
-    run(Durability::WriteThrough);
+    run(Durability::WriteThrough, Beside::Reorganisation);
 }
 
 #[test]
 fn clients_see_what_they_wrote_on_disks_that_need_syncs() {
-    run(Durability::Host);
+    run(Durability::Host, Beside::Reorganisation);
+}
+
+#[test]
+fn no_write_is_lost_while_places_of_the_disks_fail() {
+    run(Durability::WriteThrough, Beside::Wear);
+    run(Durability::Host, Beside::Wear);
 }
 
 #[test]

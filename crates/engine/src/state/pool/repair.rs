@@ -57,6 +57,11 @@ impl Repairs {
         Ok(())
     }
 
+    /// Takes the grades that have been noted since the last batch.
+    pub(crate) fn take_grades(&self) -> BTreeMap<Place, Grade> {
+        std::mem::take(&mut self.queue.lock().batch.grades)
+    }
+
     /// Extents with a grade may have to be moved: a reservation has begun, or the pool was opened.
     pub(crate) fn sweep(&self) {
         self.queue.lock().batch.sweep = true;
