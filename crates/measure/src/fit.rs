@@ -7,9 +7,9 @@ use sched::profile::{
 use sched::request::Op;
 use sched::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 
+use crate::exchange::MeasureError;
 use crate::facts::Facts;
 use crate::findings::Compared;
-use crate::machine::MeasureError;
 use crate::zones::Layout;
 
 /// Extra time of a write where none was measured. Published values of drives are half of it or less.

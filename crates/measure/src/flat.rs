@@ -9,9 +9,9 @@ use sched::profile::FlatSpec;
 use sched::request::Op;
 use sched::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 
+use crate::exchange::{MeasureError, Measured, Request};
 use crate::findings::{DepthFound, Findings, Method, ZoneFound};
 use crate::fit;
-use crate::machine::{MeasureError, Measured, Request};
 use crate::notes;
 use crate::probe::Probe;
 use crate::validate::{Checked, writes};

@@ -11,6 +11,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`machine`] | [`Measurement`]: completed requests in, the next requests out; no clock and no I/O |
+//! | `exchange` | the types that it exchanges with its driver |
 //! | [`facts`] | what is known of the drive before, and how much time the measurement may take |
 //! | `rotation` | the period of rotation, from reads of the same sector |
 //! | `track` | boundaries of tracks, sectors on a track and skews, from the angles of sectors |
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod exchange;
 pub mod facts;
 pub mod findings;
 mod fit;

@@ -17,8 +17,8 @@
 use sched::request::Op;
 use sched::units::{Sector, SectorCount, Time};
 
+use crate::exchange::{Request, Sample};
 use crate::facts::{Effort, Facts};
-use crate::machine::{Request, Sample};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;

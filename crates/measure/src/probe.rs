@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,9 +10,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
+use crate::exchange::{MeasureError, Progress, Request, Sample, Step};
 use crate::facts::{Effort, Facts};
 use crate::findings::FailedRequest;
-use crate::machine::{MeasureError, Progress, Request, Sample, Step, lock};
 
 /// A drive of which more requests than this fail cannot be measured.
 const FAILED_MAX: u64 = 200;
@@ -61,6 +61,10 @@ impl Port {
             ..self.progress.clone()
         }
     }
+}
+
+pub(crate) fn lock(port: &Mutex<Port>) -> MutexGuard<'_, Port> {
+    port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks for requests. One procedure at a time uses it.

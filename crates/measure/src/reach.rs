@@ -12,8 +12,8 @@
 use sched::request::Op;
 use sched::units::{Nanos, Sector, Time};
 
+use crate::exchange::MeasureError;
 use crate::findings::SeekFound;
-use crate::machine::MeasureError;
 use crate::probe::Probe;
 
 /// A later reach than the fastest by this part of a rotation is a late request.

@@ -10,8 +10,8 @@
 use sched::request::Op;
 use sched::units::{Nanos, Sector};
 
+use crate::exchange::MeasureError;
 use crate::findings::RotationFound;
-use crate::machine::MeasureError;
 use crate::probe::Probe;
 use crate::stats::{median, wrapped};
 

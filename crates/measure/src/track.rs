@@ -10,7 +10,7 @@
 
 use sched::units::Sector;
 
-use crate::machine::MeasureError;
+use crate::exchange::MeasureError;
 use crate::probe::Probe;
 use crate::stats::{median, wrapped};
 

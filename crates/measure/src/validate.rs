@@ -5,11 +5,11 @@ use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 
+use crate::exchange::{MeasureError, Measured, Request};
 use crate::findings::{
     Compared, Findings, Method, RotationFound, SeekFound, Validation, ZoneFound,
 };
 use crate::fit::{self, Cylinders, Figures, SeekBound, Served, WRITE_SETTLE_ASSUMED};
-use crate::machine::{MeasureError, Measured, Request};
 use crate::probe::Probe;
 use crate::reach::Pairs;
 use crate::zones::{self, Layout};

@@ -15,9 +15,9 @@ use sched::profile::ZoneSpec;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount};
 
+use crate::exchange::MeasureError;
 use crate::findings::TracksFound;
 use crate::fit;
-use crate::machine::MeasureError;
 use crate::probe::Probe;
 use crate::stats::median;
 use crate::track::{self, Tracks};
@@ -290,9 +290,9 @@ async fn long_sectors(
     op: Op,
 ) -> Result<f64, MeasureError> {
     let mut slowest = 0.0_f64;
-    for index in 0..zones.len() {
-        let track = zones[index].sectors_per_track;
-        let begin = zones[index].first_sector + track;
+    for (index, zone) in zones.iter().enumerate() {
+        let track = zone.sectors_per_track;
+        let begin = zone.first_sector + track;
         let Some(sector) = long_sector(probe, begin, track, op).await? else {
             continue;
         };

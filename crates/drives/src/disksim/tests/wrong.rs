@@ -1,7 +1,5 @@
 //! Files with missing parts, absurd values, circles, and links to elsewhere.
 
-#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
-
 use super::super::{Folder, ImportError, import};
 use super::{MODEL, Made, SPECS, SYSTEM, changed, files, made};
 

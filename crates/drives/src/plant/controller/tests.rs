@@ -1,7 +1,5 @@
 //! Layouts, caches and writing behind, on drives that are changed in one thing at a time.
 
-#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
-
 mod layouts;
 
 use sched::request::Op;
