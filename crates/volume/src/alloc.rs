@@ -189,6 +189,22 @@ impl FreeMap {
         Some(place)
     }
 
+    /// Takes up to `count` good free extents of a disk: the first ones behind places that divide it evenly.
+    pub(crate) fn take_spread(&mut self, disk: DiskNumber, count: u32) -> Vec<Place> {
+        let mut taken = Vec::with_capacity(count as usize);
+        for index in 0..u64::from(count) {
+            let map = &self.disks[usize::from(disk.0)];
+            let middle = u64::from(map.extents) * (2 * index + 1) / (2 * u64::from(count));
+            let found = map.next_free(middle as u32..map.extents, Quality::GoodOnly);
+            if let Some(extent) = found {
+                let place = Place { disk, extent };
+                self.take(place);
+                taken.push(place);
+            }
+        }
+        taken
+    }
+
     /// Takes `count` extents as `placement` says. The rotation begins with the disk after `after`,
     /// or with the `turn`th. All of them, or none and why. Slow ones are taken last, or not at all.
     pub(crate) fn allocate(

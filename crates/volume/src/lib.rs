@@ -32,6 +32,7 @@ pub mod fuzzing;
 pub mod grade;
 mod identify;
 mod image;
+mod lending;
 pub mod limits;
 mod log;
 pub mod map;

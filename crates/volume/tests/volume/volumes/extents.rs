@@ -196,3 +196,36 @@ fn a_move_that_begins_while_its_extent_is_cut_off_ends_in_nothing() {
     world.flush(a);
     world.power_cut();
 }
+
+/// Lent extents are out of use until they come back, spread over the disk, and at most an eighth of what is free.
+#[test]
+fn lent_extents_are_spread_and_come_back() {
+    let mut world = world(2, 200);
+    world.create("a", 40 * EXTENT, on(0)).unwrap();
+    let slow = Place {
+        disk: DiskNumber(0),
+        extent: 100,
+    };
+    let grade = Grade::Slow { extra_us: 9000 };
+    let transaction = world.pool.set_grades(&[(slow, grade)]).unwrap();
+    world.run(transaction, world.model.clone(), "grading");
+    let (available, free) = (world.pool.available(), world.pool.disks()[0].free);
+    let lent = world.pool.lend(DiskNumber(0), 10).unwrap();
+    let extents: Vec<u32> = lent.iter().map(|place| place.extent).collect();
+    // Those that would be in the volume come from right behind it.
+    assert_eq!(extents, [40, 41, 50, 70, 90, 110, 130, 150, 170, 190]);
+    assert_eq!(world.pool.disks()[0].free, free - 10);
+    assert_eq!(world.pool.available().0, available.0 - 10 * EXTENT);
+    let b = world.create("b", 2 * EXTENT, on(0)).unwrap();
+    assert_eq!(places(&world, b), [(0, 42), (0, 43)]);
+    world.pool.give_back(lent);
+    assert_eq!(world.pool.disks()[0].free, free - 2);
+    let most = world.pool.lend(DiskNumber(0), u32::MAX).unwrap();
+    assert!(most.len() as u32 <= (free - 2) / 8, "{}", most.len());
+    assert!(most.len() > 10 && !most.contains(&slow));
+    world.pool.give_back(most);
+    assert_eq!(
+        world.pool.lend(DiskNumber(2), 1),
+        Err(VolumeError::NoSuchDisk(DiskNumber(2)))
+    );
+}
