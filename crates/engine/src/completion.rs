@@ -53,6 +53,11 @@ pub struct Timing {
     pub issued: Time,
     /// When its last piece completed.
     pub completed: Time,
+    /// When the disk completed its last piece; the host may have been late to notice.
+    pub disk_completed: Time,
+    /// The numbers of its first and of its last piece, in the order in which the dispatcher gave pieces of all requests
+    /// to the disk; from 1, and 0 if none was.
+    pub pieces: (u64, u64),
     /// Its deadline, if it had one.
     pub deadline: Option<Time>,
     /// The host's part of a miss: the time for which it is known to have kept the disk from its work, during

@@ -122,6 +122,15 @@ impl DiskError {
         [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EREMOTEIO].contains(errno)
     }
 
+    /// The kernel's error number, if the transfer alone failed.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
     /// True if no later transfer can succeed either.
     #[must_use]
     pub fn is_gone(&self) -> bool {

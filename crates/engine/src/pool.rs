@@ -18,6 +18,9 @@ mod proposal;
 mod start;
 mod warnings;
 
+pub use crate::background::measuring::{
+    MeasuredIo, MeasuredTimes, MeasuredWrites, Measuring, MeasuringError, MeasuringStop,
+};
 pub use crate::dispatcher::StallLimits;
 pub use crate::state::error::PoolError;
 pub use crate::state::options::{

@@ -147,6 +147,8 @@ pub struct DispatcherState {
     /// Time of the last event; events are never reported in reverse order.
     last: Time,
     events: u64,
+    /// Pieces given to the disk.
+    pieces: u64,
 }
 
 impl DispatcherState {
@@ -200,6 +202,7 @@ impl DispatcherState {
             decision_due: None,
             last: Time::ZERO,
             events: 0,
+            pieces: 0,
             slots,
         }
     }
@@ -303,7 +306,9 @@ impl DispatcherState {
         self.progress = at;
         let due = Time(at.0.saturating_sub(done.host_late.0));
         self.host_took(due, at);
-        self.entry_mut(id).timing.host_late = self.debt.owed();
+        let owed = self.debt.owed();
+        let timing = &mut self.entry_mut(id).timing;
+        (timing.host_late, timing.disk_completed) = (owed, due);
         match done.result {
             Ok(()) => self.succeeded(id, at, done.host_late),
             Err(error) => self.failed(id, at, error),
@@ -350,17 +355,6 @@ impl DispatcherState {
         }
     }
 
-    /// Cancels a request if it is not on the disk.
-    pub fn cancel(&mut self, now: Time, id: RequestId) {
-        let now = self.event(now);
-        let queued = self.entries.get(index_of(id)).and_then(Option::as_ref);
-        if queued.is_some_and(|entry| entry.id == id && entry.phase == Phase::Queued)
-            && self.scheduler.cancel(now, id)
-        {
-            self.finish(id, Err(IoError::Cancelled), now);
-        }
-    }
-
     /// The next action at `now`.
     pub fn next_action(&mut self, now: Time) -> Action {
         let now = self.last.max(now);
@@ -392,7 +386,9 @@ impl DispatcherState {
 
     fn issue(&mut self, now: Time, dispatch: &Dispatch) -> Action {
         let id = dispatch.id;
-        let entry = self.entry_mut(id);
+        let entry = self.entries[index_of(id)]
+            .as_mut()
+            .expect("a request that is issued has a place");
         let whole = dispatch.offset.is_zero() && dispatch.count == entry.count;
         let segments = match entry.segments.take() {
             Some(all) if whole || all.size() == 0 => all,
@@ -405,9 +401,12 @@ impl DispatcherState {
             }
             None => Segments::empty(dispatch.op),
         };
+        self.pieces += 1;
         if entry.timing.issued == Time::ZERO {
             entry.timing.issued = now;
+            entry.timing.pieces.0 = self.pieces;
         }
+        entry.timing.pieces.1 = self.pieces;
         entry.phase = Phase::OnDisk;
         let durable = entry.durable;
         if self.on_disk == 0 {

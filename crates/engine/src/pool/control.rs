@@ -20,6 +20,7 @@ use sched::units::Bytes;
 use volume::CreateSpec;
 
 use super::placement;
+use crate::background::measuring::{MeasuredWrites, Measuring};
 use crate::background::mover;
 use crate::buffer::Memory;
 use crate::clock;
@@ -373,6 +374,19 @@ impl Pool {
     /// fit.
     pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
         open::open(&self.core, spec)
+    }
+
+    /// Begins to measure a disk, by its number, beside everything else.
+    ///
+    /// # Errors
+    /// When there is no such disk, no memory, or no free extents can be lent because of the metadata's state.
+    pub fn measure_disk(
+        &self,
+        disk: usize,
+        writes: MeasuredWrites,
+    ) -> Result<Measuring, PoolError> {
+        self.open_check()?;
+        Measuring::begin(&self.core, disk, writes)
     }
 
     /// Statistics and reservations.

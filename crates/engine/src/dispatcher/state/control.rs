@@ -8,6 +8,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, Time};
 
 use super::super::counters::{Counters, TaskCounters};
+use super::super::slots::index_of;
 use super::{DispatcherState, Entry, Health, LeaveReply, Phase};
 use crate::completion::IoError;
 
@@ -31,6 +32,17 @@ pub struct DispatcherReport {
 }
 
 impl DispatcherState {
+    /// Cancels a request if it is not on the disk.
+    pub fn cancel(&mut self, now: Time, id: RequestId) {
+        let now = self.event(now);
+        let queued = self.entries.get(index_of(id)).and_then(Option::as_ref);
+        if queued.is_some_and(|entry| entry.id == id && entry.phase == Phase::Queued)
+            && self.scheduler.cancel(now, id)
+        {
+            self.finish(id, Err(IoError::Cancelled), now);
+        }
+    }
+
     /// Adds an admitted task.
     ///
     /// # Errors
