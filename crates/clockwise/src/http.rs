@@ -5,6 +5,8 @@
 //! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | shows the pool, its disks, and everything at once |
 //! | `GET /v1/disks/{number}/profile` | shows a drive profile widened by the overruns over all restarts |
 //! | `GET`, `PATCH /v1/disks/{number}/faults` | shows, replaces the faults of an emulated drive |
+//! | `POST`, `DELETE /v1/disks/{number}/measurement` | begins, ends a measurement of a disk |
+//! | `POST /v1/disks/{number}/measurement/requests` | serves requests of a measurement |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
@@ -33,6 +35,7 @@ mod errors;
 pub mod faults;
 pub mod files;
 mod losses;
+pub mod measurement;
 pub mod recordings;
 pub mod sessions;
 pub mod sources;
@@ -86,6 +89,8 @@ pub struct App {
     pub exports: Arc<Exports>,
     /// The running moves, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
+    /// The measurements of disks under way.
+    pub measurements: measurement::Measurements,
     /// State of the recordings that are served over HTTP.
     pub media: files::Media,
     /// The emulated drives among the disks.
@@ -132,6 +137,7 @@ impl App {
             data_socket,
             exports,
             moves: Mutex::default(),
+            measurements: measurement::Measurements::default(),
             media: files::Media::default(),
             drives,
             smart: SmartCounters::default(),
@@ -164,7 +170,7 @@ impl App {
         status
     }
 
-    /// Ends the work for clients: moves stop after the present extent, downloads and streams end.
+    /// Ends the work for clients: moves stop after the present extent, measurements, downloads and streams end.
     pub fn close(&self) {
         for one in self
             .moves
@@ -174,6 +180,7 @@ impl App {
         {
             one.stop();
         }
+        self.measurements.close();
         self.media.close();
         self.sessions.close();
     }
@@ -369,6 +376,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .routes(routes!(window))
         .merge(disks::routes())
         .merge(faults::routes())
+        .merge(measurement::routes())
         .merge(volumes::routes())
         .merge(recordings::routes())
         .merge(sources::routes())

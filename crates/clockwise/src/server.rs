@@ -54,7 +54,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of readings from one writing of the service times to the next: a crash loses five minutes.
 const READINGS_PER_WRITING: u32 = 5;
 
-/// Time between checks for reservations that have expired.
+/// Time between checks for reservations and measurements that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// [`socket::listen`] for tasks.
@@ -409,10 +409,18 @@ async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
             _ = ticks.tick() => {}
             () = end_of(ended.clone()) => return,
         }
-        let sessions = Arc::clone(&app.sessions);
-        let checked = tokio::task::spawn_blocking(move || sessions.expire());
+        let expiring = Arc::clone(&app);
+        let checked = tokio::task::spawn_blocking(move || {
+            expiring.sessions.expire();
+            for disk in expiring.measurements.expire(engine::clock::now()) {
+                tracing::info!(
+                    disk,
+                    "a measurement has ended: its client has made no call for 60 s"
+                );
+            }
+        });
         if checked.await.is_err() {
-            tracing::error!("the check for expired reservations failed");
+            tracing::error!("the check for expired reservations and measurements failed");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod faults;
+pub mod measurement;
 mod problem;
 pub mod profile;
 pub mod recordings;

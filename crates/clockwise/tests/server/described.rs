@@ -1,6 +1,7 @@
 //! The control API answers as the OpenAPI document that it serves says: every call's answer has the
 //! members that are described, of the types that are described, and no others.
 
+mod measured;
 mod whole;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,6 +58,7 @@ fn every_answer_is_as_it_is_described() {
     ask(422, "PATCH", faults, ["1", "", &part]);
     ask(404, "GET", faults, ["9", "", ""]);
     ask(200, "PATCH", faults, ["1", "", "{\"faults\":[]}"]);
+    measured::a_disk_is_measured(&described);
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);

@@ -42,6 +42,7 @@ fn every_call_is_described() {
     }
     calls.sort();
     insta::assert_snapshot!(calls.join("\n"), @"
+    delete /v1/disks/{number}/measurement
     delete /v1/sessions/{number}
     delete /v1/sources/{name}
     delete /v1/streams/{id}
@@ -75,6 +76,8 @@ fn every_call_is_described() {
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
     patch /v1/volumes/{name}/retention
+    post /v1/disks/{number}/measurement
+    post /v1/disks/{number}/measurement/requests
     post /v1/sources
     post /v1/streams
     post /v1/volumes
