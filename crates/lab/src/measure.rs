@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use drives::plant::Plant;
-use measure::facts::{Effort, Facts};
+use measure::facts::{Effort, Facts, TURNAROUND};
 use measure::machine::{MeasureError, Measured, Measurement, Request, Sample, Step};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -25,6 +25,8 @@ pub struct Disturbances {
     pub noticed_late_max: Nanos,
     /// Requests that touch these sectors take so much longer.
     pub slow: Vec<(Range<Sector>, Nanos)>,
+    /// Before so many of a thousand requests, the drive serves a read of someone else.
+    pub others_permille: u64,
     /// Requests that begin under this head take so much longer.
     pub slow_head: Option<(u64, Nanos)>,
 }
@@ -72,6 +74,7 @@ impl MeasuredPlant {
             request_max: SectorCount(1 << 15),
             writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
             is_file: false,
+            turnaround: TURNAROUND,
         }
     }
 
@@ -80,6 +83,17 @@ impl MeasuredPlant {
         let Request {
             op, start, count, ..
         } = *request;
+        let others = self.disturbances.others_permille;
+        let is_after_others = others > 0 && self.dice.below(1_000) < others;
+        let issued = if is_after_others {
+            let elsewhere = Sector(self.dice.below(self.plant.sectors().get() - 1));
+            let other = self
+                .plant
+                .service(issued, Op::Read, elsewhere, SectorCount(1));
+            other.completed
+        } else {
+            issued
+        };
         let service = self.plant.service(issued, op, start, count);
         let end = Sector(start.get() + count.get());
         let touched = |slow: &&(Range<Sector>, Nanos)| slow.0.start < end && start < slow.0.end;
@@ -101,7 +115,7 @@ impl MeasuredPlant {
         Sample {
             issued,
             completed,
-            alone: true,
+            alone: !is_after_others,
             error: None,
         }
     }

@@ -92,6 +92,16 @@ pub enum MeasureError {
         /// Its error number.
         errno: i32,
     },
+    /// Others use the drive all the time.
+    #[error(
+        "others used the drive between all requests by which its seeks were to be measured: {after_others} of {served} requests came after theirs"
+    )]
+    Crowded {
+        /// Requests that came after those of others.
+        after_others: u64,
+        /// Requests served.
+        served: u64,
+    },
     /// The fitted figures are not a profile.
     #[error("the times that were measured do not make a profile: {0}")]
     NoProfile(String),

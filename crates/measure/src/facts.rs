@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use sched::units::{Sector, SectorCount};
+use sched::units::{Nanos, Sector, SectorCount};
+
+/// [`Facts::turnaround`] of a driver in this process.
+pub const TURNAROUND: Nanos = Nanos(30_000);
 
 /// What the caller knows of a drive.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +24,8 @@ pub struct Facts {
     pub writable: Vec<Range<Sector>>,
     /// True for a file of a host's file system, which gives the profile its kind.
     pub is_file: bool,
+    /// Time from the completion of a request until the driver can issue one that depends on it.
+    pub turnaround: Nanos,
 }
 
 /// How much time a measurement may take.

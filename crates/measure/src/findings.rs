@@ -174,6 +174,8 @@ pub struct Findings {
     pub late: u64,
     /// All requests.
     pub served: u64,
+    /// Requests that came after those of others, so that the head was elsewhere.
+    pub after_others: u64,
     /// Requests that failed.
     pub failed: u64,
     /// The first of them.

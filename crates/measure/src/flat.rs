@@ -88,6 +88,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         writes_whole_last_track: false,
         late: 0,
         served: probe.served(),
+        after_others: probe.after_others(),
         failed: probe.failed(),
         failures: std::mem::take(&mut probe.failures),
         validation: checked.validation,
@@ -355,6 +356,7 @@ fn predicted(flat: FlatSpec, timed: &Timed) -> Nanos {
         request_max: SectorCount(1 << 14),
         writable: Vec::new(),
         is_file: true,
+        turnaround: crate::facts::TURNAROUND,
     };
     let profile = fit::flat_profile(&facts, flat, 1).expect("the figures are a profile");
     let count = SectorCount(timed.bytes / SECTOR_BYTES);

@@ -17,6 +17,7 @@
 //! | `track` | boundaries of tracks, sectors on a track and skews, from the angles of sectors |
 //! | `zones` | zones and heads from tracks; rates where tracks cannot be told apart |
 //! | `reach` | the longest time until the head is on another track and has settled |
+//! | `seeks` | seeks by distance, and what writes take longer |
 //! | `flat` | drives without rotation: overhead and rate by queue depth |
 //! | `fit` | a profile from the parts, and the model that covers all samples with the shortest predictions |
 //! | `validate` | requests of the server's kinds; an excess widens the profile and starts the count again |
@@ -52,6 +53,7 @@ mod notes;
 mod probe;
 mod reach;
 mod rotation;
+mod seeks;
 mod stats;
 mod track;
 mod validate;

@@ -63,6 +63,8 @@ fn facts_hash(facts: &Facts) -> u64 {
         request_max,
         writable,
         is_file,
+        // It changes instants, which records do not name.
+        turnaround: _,
     } = facts;
     let mut bytes = name.as_bytes().to_vec();
     for number in [unit.get(), physical.get(), request_max.get()] {

@@ -10,6 +10,7 @@ const LOOSE: f64 = 2.0;
 /// The sentences, the most important first.
 pub(crate) fn notes(findings: &Findings) -> Vec<String> {
     let mut notes = vec![verdict(findings), method(findings)];
+    notes.extend(after_others(findings));
     notes.extend(late(findings));
     notes.extend(failures(findings));
     notes.extend(writes(findings));
@@ -65,6 +66,16 @@ fn method(findings: &Findings) -> String {
         }
     };
     turns + &rest
+}
+
+fn after_others(findings: &Findings) -> Option<String> {
+    let share = findings.after_others as f64 * 100.0 / findings.served.max(1) as f64;
+    // The first request of each session counts as one after others.
+    (share >= 0.1).then(|| {
+        format!(
+            "Others used the drive meanwhile: {share:.0} % of the requests came after theirs. Those show no seeks, and on a drive with platters the validation does not count them."
+        )
+    })
 }
 
 fn late(findings: &Findings) -> Option<String> {
@@ -132,6 +143,7 @@ mod tests {
             writes_whole_last_track: false,
             late: 0,
             served: 20_000,
+            after_others: 0,
             failed: 0,
             failures: Vec::new(),
             validation: Validation {
@@ -159,10 +171,12 @@ mod tests {
     fn notes_name_faults_of_the_drive() {
         let mut drive = findings();
         drive.late = 900;
+        drive.after_others = 5_000;
         drive.write_settle = Some(Nanos(40_000_000));
         drive.validation.predicted_over_actual = 3.0;
         let text = notes(&drive).join("\n");
         assert!(text.contains("900 of 20000"), "{text}");
+        assert!(text.contains("25 % of the requests came after"), "{text}");
         assert!(text.contains("smartctl"), "{text}");
         assert!(text.contains("shingled"), "{text}");
         assert!(text.contains("more than twice"), "{text}");

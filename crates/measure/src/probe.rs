@@ -75,6 +75,7 @@ pub(crate) struct Probe {
     random: Xoshiro256PlusPlus,
     now: Time,
     served: u64,
+    after_others: u64,
     failed: u64,
     pub(crate) failures: Vec<FailedRequest>,
 }
@@ -88,6 +89,7 @@ impl Probe {
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             now: Time::ZERO,
             served: 0,
+            after_others: 0,
             failed: 0,
             failures: Vec::new(),
         }
@@ -101,6 +103,11 @@ impl Probe {
     /// Number of requests so far.
     pub(crate) fn served(&self) -> u64 {
         self.served
+    }
+
+    /// Number of requests so far that came after those of others.
+    pub(crate) fn after_others(&self) -> u64 {
+        self.after_others
     }
 
     /// Announces a part that needs about so many requests, and how many all parts behind it need.
@@ -130,6 +137,7 @@ impl Probe {
         .await;
         for (request, sample) in requests.iter().zip(&samples) {
             self.served += 1;
+            self.after_others += u64::from(!sample.alone);
             self.now = self.now.max(sample.completed);
             if let Some(errno) = sample.error {
                 self.note_failure(*request, errno)?;

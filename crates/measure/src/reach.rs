@@ -21,8 +21,9 @@ const LATE_PART: f64 = 0.75;
 /// The first distance of tries behind the longest known reach, as a part of a rotation, and the last.
 const STEP_FIRST: f64 = 1.0 / 16.0;
 const STEP_LAST: f64 = 1.0 / 512.0;
-/// A request is issued so long after the completion of the one before, at the earliest.
-const GUARD_NS: u64 = 30_000;
+/// Where others use the drive too, up to so many times as many requests are made, because one that comes after theirs
+/// tells nothing.
+const TRIES_BEHIND_OTHERS: usize = 8;
 
 /// Reaches of one kind.
 #[derive(Clone, PartialEq, Debug)]
@@ -108,12 +109,24 @@ impl Pairs<'_> {
     ) -> Result<[Reach; 2], MeasureError> {
         let mut reaches = [Reach::new(self.period), Reach::new(self.period)];
         let each = (tries / (2 * pairs.len().max(1) as u32)).max(1);
+        let before = self.probe.after_others();
         for pair in pairs {
             if self.has_cache {
-                self.once(op, *pair, &mut reaches).await?;
+                for _ in 0..TRIES_BEHIND_OTHERS {
+                    if self.once(op, *pair, &mut reaches).await? {
+                        break;
+                    }
+                }
             } else {
                 self.in_turn(op, *pair, each, &mut reaches).await?;
             }
+        }
+        let after_others = self.probe.after_others();
+        if after_others > before && reaches.iter().any(|reach| reach.took.is_empty()) {
+            return Err(MeasureError::Crowded {
+                after_others,
+                served: self.probe.served(),
+            });
         }
         if self.has_cache {
             // Instants were not chosen, so the longest reach is less certain.
@@ -141,7 +154,13 @@ impl Pairs<'_> {
             passings[passing] = sample.completed;
         }
         // The head is at the second sector, so the first request is for the first one.
-        for turn in 1..=2 * each as usize {
+        let wanted = 2 * each as usize;
+        let turnaround = self.probe.facts.turnaround.get();
+        let mut counted = 0;
+        for turn in 1..=wanted * TRIES_BEHIND_OTHERS {
+            if counted == wanted {
+                break;
+            }
             let to = turn % 2;
             // Some instants by chance show how short a reach may be.
             let aim = if turn % 6 < 2 {
@@ -149,11 +168,12 @@ impl Pairs<'_> {
             } else {
                 reaches[to].slowest()
             };
-            let earliest = self.probe.now().get() + GUARD_NS;
+            let earliest = self.probe.now().get() + turnaround;
             let passing = passings[to].get() as f64;
             let wait = (passing - aim - earliest as f64).rem_euclid(self.period);
             let issue = Time(earliest + wait as u64);
             let sample = self.probe.one(op, sectors[to], unit, issue).await?;
+            counted += usize::from(sample.alone);
             if sample.error.is_some() || !sample.alone {
                 continue;
             }
@@ -166,13 +186,13 @@ impl Pairs<'_> {
         Ok(())
     }
 
-    /// One request to each sector of a pair, at instants by chance.
+    /// One request to each sector of a pair, at instants by chance. False if a request of others came between them.
     async fn once(
         &mut self,
         op: Op,
         pair: (Sector, Sector),
         reaches: &mut [Reach; 2],
-    ) -> Result<(), MeasureError> {
+    ) -> Result<bool, MeasureError> {
         let unit = self.probe.whole();
         let now = self.probe.now();
         self.probe.one(op, pair.0, unit, now).await?;
@@ -184,7 +204,7 @@ impl Pairs<'_> {
                 reach.note(sample.took().get() as f64);
             }
         }
-        Ok(())
+        Ok(sample.alone)
     }
 }
 

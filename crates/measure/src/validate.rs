@@ -6,21 +6,13 @@ use sched::request::Op;
 use sched::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 
 use crate::exchange::{MeasureError, Measured, Request};
-use crate::findings::{
-    Compared, Findings, Method, RotationFound, SeekFound, Validation, ZoneFound,
-};
-use crate::fit::{self, Cylinders, Figures, SeekBound, Served, WRITE_SETTLE_ASSUMED};
+use crate::findings::{Compared, Findings, Method, RotationFound, Validation, ZoneFound};
+use crate::fit::{self, Figures, Served};
 use crate::probe::Probe;
-use crate::reach::Pairs;
-use crate::zones::{self, Layout};
-use crate::{flat, notes, rotation};
+use crate::{flat, notes, rotation, seeks, zones};
 
 /// A smaller drive has no room for the requests.
 const SECTORS_MIN: u64 = 1 << 14;
-/// Distances grow by this factor.
-const DISTANCE_GROWTH: f64 = 1.5;
-/// Pairs of places for each distance.
-const PAIRS: u32 = 4;
 /// This part of a rotation is added to all requests before validation. The slowest of some thousand requests is not the
 /// slowest of all, and without it validation would start again several times, and be exceeded later.
 const MARGIN_PARTS: u64 = 6;
@@ -71,7 +63,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         None => zones::by_rates(probe, found.nanos).await?,
     };
     probe.begin("seeks", seek_requests, later);
-    let (mut figures, mut seeks, mut late) = seeks(probe, &found, layout).await?;
+    let (mut figures, mut seeks, mut late) = seeks::measure(probe, &found, layout).await?;
     probe.begin(
         "fitting",
         u64::from(effort.calibrated()),
@@ -119,6 +111,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         writes_whole_last_track: figures.track_writes_tail,
         late,
         served: probe.served(),
+        after_others: probe.after_others(),
         failed: probe.failed(),
         failures: std::mem::take(&mut probe.failures),
         validation: checked.validation,
@@ -148,130 +141,6 @@ fn zones_found(figures: &Figures) -> Vec<ZoneFound> {
             / (figures.period + switch),
     });
     zones.collect()
-}
-
-/// Seeks over growing distances, in both directions, and what writes take longer.
-async fn seeks(
-    probe: &mut Probe,
-    rotation: &RotationFound,
-    layout: Layout,
-) -> Result<(Figures, Vec<SeekFound>, u64), MeasureError> {
-    let period = rotation.nanos;
-    let capacity = probe.facts.capacity.get();
-    let (_, cylinders) = fit::zone_specs(&layout, capacity);
-    let tries = probe.effort.seeks();
-    let track = layout.zones[0].sectors_per_track;
-    let heads = layout.tracks.as_ref().map_or(1, |tracks| tracks.heads);
-    let mut late = 0;
-    let mut found = Vec::new();
-    let mut bounds = Vec::new();
-    let mut write_settle = Nanos::ZERO;
-    let mut overhead = 0.0_f64;
-    // `None`: the same track.
-    let distances: Vec<Option<u64>> = std::iter::once(None)
-        .chain(std::iter::once(Some(0)).filter(|_| heads > 1))
-        .chain(distances(cylinders.count).into_iter().map(Some))
-        .collect();
-    for distance in distances {
-        let pairs = pairs(probe, &cylinders, distance, track);
-        let mut measured = Pairs {
-            probe,
-            period,
-            has_cache: rotation.has_cache,
-        };
-        let reads = measured.reaches(Op::Read, &pairs, tries).await?;
-        let slowest = reads[0].slowest().max(reads[1].slowest());
-        late += reads[0].late() + reads[1].late();
-        let pairs: Vec<_> = pairs
-            .into_iter()
-            .filter(|pair| {
-                [pair.0, pair.1]
-                    .iter()
-                    .all(|at| probe.is_writable(*at, probe.whole().get()))
-            })
-            .collect();
-        if !pairs.is_empty() {
-            let mut measured = Pairs {
-                probe,
-                period,
-                has_cache: rotation.has_cache,
-            };
-            let written = measured.reaches(Op::Write, &pairs, tries / 2).await?;
-            let longest = written[0].slowest().max(written[1].slowest());
-            late += written[0].late() + written[1].late();
-            write_settle = write_settle.max(Nanos((longest - slowest).max(0.0) as u64));
-        }
-        match distance {
-            None => overhead = slowest,
-            Some(cylinders) => {
-                bounds.push(SeekBound {
-                    cylinders,
-                    nanos: slowest,
-                });
-                let both = reads.iter().zip([true, false]);
-                found.extend(both.map(|(reach, inwards)| reach.found(cylinders, inwards)));
-            }
-        }
-    }
-    if !writes(probe) {
-        write_settle = WRITE_SETTLE_ASSUMED;
-    }
-    let figures = Figures {
-        period,
-        layout,
-        seeks: bounds,
-        overhead,
-        write_settle,
-        track_reads: false,
-        track_writes_tail: false,
-        longer: Nanos::ZERO,
-    };
-    Ok((figures, found, late))
-}
-
-/// Distances from 1 to the full stroke.
-fn distances(cylinders: u64) -> Vec<u64> {
-    let full = cylinders.saturating_sub(1).max(1);
-    let mut distances = vec![1];
-    let mut next = 1.0_f64;
-    loop {
-        next = (next * DISTANCE_GROWTH).max(next + 1.0);
-        if next >= full as f64 {
-            break;
-        }
-        distances.push(next as u64);
-    }
-    if full > 1 {
-        distances.push(full);
-    }
-    distances
-}
-
-/// Pairs of sectors so many cylinders apart, at random places; of one track for `None`.
-fn pairs(
-    probe: &mut Probe,
-    cylinders: &Cylinders,
-    distance: Option<u64>,
-    track: u64,
-) -> Vec<(Sector, Sector)> {
-    let apart = distance.unwrap_or(0);
-    let room = cylinders.count.saturating_sub(apart);
-    (0..PAIRS)
-        .map(|_| {
-            let near = probe.below(room);
-            let (start, sectors) = cylinders.first_sector(near);
-            let (end, end_sectors) = cylinders.first_sector(near + apart);
-            let (from, to) = match distance {
-                // A track may begin anywhere: a twentieth of it is on one track, except by chance.
-                None => {
-                    let from = start + probe.below(sectors);
-                    (from, from + 1 + probe.below(track / 20))
-                }
-                Some(_) => (start + probe.below(sectors), end + probe.below(end_sectors)),
-            };
-            (probe.whole_at(from), probe.whole_at(to))
-        })
-        .collect()
 }
 
 /// Serves requests of all kinds and fits the model to them.
@@ -440,8 +309,9 @@ impl Checked {
         depth: u32,
     ) -> Result<Option<Excess>, MeasureError> {
         while self.validation.requests < probe.effort.validated() {
-            // Where requests are alone, each one is a step, so that the head is known.
-            let batch = if depth == 1 { 1 } else { 16 * depth };
+            // Where the position of the head matters, each request is a step, so that it is known.
+            let is_rotating = self.profile.spec().rotating.is_some();
+            let batch = if is_rotating { 1 } else { 16 * depth };
             let requests: Vec<_> = (0..batch).map(|_| self.kinds.next(probe)).collect();
             let wanted: Vec<Request> = requests.iter().map(|(request, _)| *request).collect();
             let samples = probe.serve(&wanted, depth).await?;
@@ -457,7 +327,14 @@ impl Checked {
                     head: head.filter(|_| sample.alone),
                     took: sample.took(),
                 };
-                let over = self.note(served.compared(&self.predictor));
+                let compared = served.compared(&self.predictor);
+                // Of a request after others it is not known where the head was. Its prediction is the longest from
+                // anywhere, which shows little.
+                let counts = sample.alone || !is_rotating;
+                let over = self.note(compared);
+                if counts && over.is_zero() {
+                    self.count(compared);
+                }
                 if !over.is_zero() && excess.as_ref().is_none_or(|known| known.over < over) {
                     excess = Some(Excess {
                         op: request.op,
@@ -478,14 +355,15 @@ impl Checked {
 
     /// Notes a compared request; by how much it took longer than predicted.
     fn note(&mut self, compared: Compared) -> Nanos {
-        let validation = &mut self.validation;
-        let over = compared.actual.saturating_sub(compared.predicted);
-        list(&mut validation.slowest, compared, |request| {
+        list(&mut self.validation.slowest, compared, |request| {
             request.actual.get()
         });
-        if !over.is_zero() {
-            return over;
-        }
+        compared.actual.saturating_sub(compared.predicted)
+    }
+
+    /// Counts a request that took no longer than predicted.
+    fn count(&mut self, compared: Compared) {
+        let validation = &mut self.validation;
         let closeness =
             |request: &Compared| u64::MAX - request.predicted.saturating_sub(request.actual).get();
         list(&mut validation.closest, compared, closeness);
@@ -496,7 +374,6 @@ impl Checked {
         let margin = compared.predicted.saturating_sub(compared.actual);
         let class = usize::try_from(margin.get() / 1_000_000).unwrap_or(MARGINS);
         validation.margin_ms[class.min(MARGINS - 1)] += 1;
-        over
     }
 }
 

@@ -15,7 +15,7 @@ use sched::profile::ZoneSpec;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount};
 
-use crate::exchange::MeasureError;
+use crate::exchange::{MeasureError, Sample};
 use crate::findings::TracksFound;
 use crate::fit;
 use crate::probe::Probe;
@@ -34,6 +34,8 @@ const SKEW_KINDS_NS: f64 = 60_000.0;
 const LONG_READS: u64 = 8;
 /// A long read lasts so long at least.
 const LONG_READ_NS: u64 = 100_000_000;
+/// A pair of requests is served up to so often where others come between them.
+const TRIES_BEHIND_OTHERS: u32 = 8;
 /// Zones of an envelope.
 const ENVELOPE_ZONES: u64 = 24;
 
@@ -330,13 +332,7 @@ async fn long_sector(
             if !room || (op == Op::Write && !probe.is_writable(start, count + whole)) {
                 return Ok(None);
             }
-            let first = probe
-                .one(op, start, SectorCount(whole), probe.now())
-                .await?;
-            let start = Sector(start.get() + whole);
-            let sample = probe
-                .one(op, start, SectorCount(count), first.completed)
-                .await?;
+            let (first, sample) = behind(probe, op, start, whole, count).await?;
             times.push(sample.completed.get() as f64 - first.completed.get() as f64);
             at += 12 * track;
         }
@@ -352,6 +348,29 @@ async fn long_sector(
     }
     let sector = median(&mut steps) / track as f64;
     Ok((sector > 0.0).then_some(sector))
+}
+
+/// A request of `whole` sectors, and one of `count` sectors right behind it. Again if others came between them.
+async fn behind(
+    probe: &mut Probe,
+    op: Op,
+    start: Sector,
+    whole: u64,
+    count: u64,
+) -> Result<(Sample, Sample), MeasureError> {
+    let mut tries = 0;
+    loop {
+        let now = probe.now();
+        let first = probe.one(op, start, SectorCount(whole), now).await?;
+        let next = Sector(start.get() + whole);
+        let sample = probe
+            .one(op, next, SectorCount(count), first.completed)
+            .await?;
+        tries += 1;
+        if sample.alone || tries == TRIES_BEHIND_OTHERS {
+            return Ok((first, sample));
+        }
+    }
 }
 
 /// The layout by rates alone: sectors that pass in a rotation of a long read.

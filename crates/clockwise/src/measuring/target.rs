@@ -8,7 +8,7 @@ use drives::plant::PlantSpec;
 use engine::buffer::Memory;
 use engine::disk::Disk;
 use engine::uring::{Access, UringDisk};
-use measure::facts::Facts;
+use measure::facts::{Facts, TURNAROUND};
 use sched::units::{SECTOR_BYTES, Sector, SectorCount};
 
 use super::driver::{PLACES, REQUEST_SECTORS_MAX};
@@ -186,6 +186,7 @@ impl Target {
             request_max: REQUEST_SECTORS_MAX,
             writable,
             is_file: !self.is_device() && !self.is_emulated(),
+            turnaround: TURNAROUND,
         }
     }
 }

@@ -12,7 +12,7 @@ use engine::disk::{Disk, DiskError, DiskIo, Done, Durability};
 use engine::event::EventFd;
 use engine::rt::DeniedResources;
 use engine::uring::UringDisk;
-use measure::facts::{Effort, Facts};
+use measure::facts::{Effort, Facts, TURNAROUND};
 use measure::machine::Measurement;
 use sched::profile::DriveProfile;
 use sched::units::{Sector, SectorCount, Time};
@@ -226,6 +226,7 @@ fn bad_sectors_are_reported_and_the_rest_is_measured() {
         request_max: SectorCount(1 << 13),
         writable: Vec::new(),
         is_file: true,
+        turnaround: TURNAROUND,
     };
     let disk = Scratched {
         disk,

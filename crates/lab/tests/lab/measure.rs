@@ -2,10 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "a test says its seed and its figures")]
 
+mod in_use;
+
 use drives::plant::{Plant, PlantSpec};
 use lab::measure::{Compared, Disturbances, MeasuredPlant};
 use measure::Method;
-use measure::facts::Effort;
+use measure::facts::{Effort, TURNAROUND};
 use measure::log;
 use measure::machine::Measured;
 use sched::profile::DriveProfile;
@@ -402,6 +404,7 @@ fn flash_gets_an_overhead_and_a_rate() {
         request_max: SectorCount(1 << 14),
         writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
         is_file: false,
+        turnaround: TURNAROUND,
     };
     let mut measurement = measure::Measurement::new(facts, Effort::Quick, seed);
     let mut samples = Vec::new();

@@ -277,6 +277,9 @@ fn not_measured(target: &Target, error: MeasureError, file: SampleFile) -> Failu
         MeasureError::Failing { .. } => Failure::failed(what).help(
             "look at the cable, the drive and `dmesg`; when it is repaired, `--restart` measures it anew",
         ),
+        MeasureError::Crowded { .. } => Failure::failed(what).help(
+            "measure anew with `--restart` at a time at which streams leave the drive idle now and then",
+        ),
         MeasureError::NoProfile(_) | MeasureError::Unsettled(_) => Failure::failed(what).help(
             "end all other use of the drive and of this machine's processors, and measure anew with `--restart`",
         ),

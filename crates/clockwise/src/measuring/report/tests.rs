@@ -46,6 +46,7 @@ fn evidence() -> Evidence {
             writes_whole_last_track: false,
             late: 0,
             served: 12_000,
+            after_others: 0,
             failed: 1,
             failures: vec![FailedRequest {
                 op: Op::Read,

@@ -1,4 +1,5 @@
 use super::*;
+use measure::facts::TURNAROUND;
 use sched::units::{Nanos, Sector, SectorCount};
 
 fn facts() -> Facts {
@@ -10,6 +11,7 @@ fn facts() -> Facts {
         request_max: SectorCount(1 << 12),
         writable: Vec::new(),
         is_file: true,
+        turnaround: TURNAROUND,
     }
 }
 
