@@ -32,7 +32,7 @@ pub enum DiskCommand {
         /// The disk's number, its name, or the last part of its name.
         disk: String,
     },
-    /// Measure a drive, explain the findings, and write its profile. No server may use it.
+    /// Measure a drive, explain the findings, and write its profile. No server may use it, except with `--online`.
     Measure(measure::MeasureArgs),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn run_disk(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     if let DiskCommand::Measure(args) = command {
-        return measure::run(args, output);
+        return measure::run(cli, args, output);
     }
     let client = cli.client()?;
     let status: StatusView = block_on(client.get("/v1/status"))?;

@@ -84,14 +84,25 @@ pub struct Running {
     pub news: UnboundedReceiver<News>,
     /// Rights that the host denied to the thread, in words for the operator.
     pub denied: Vec<String>,
-    stop: Stop,
+    stop: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Running {
+    /// A measurement whose requests are served elsewhere. `stop` tells it to stop.
+    pub fn elsewhere(
+        news: UnboundedReceiver<News>,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            news,
+            denied: Vec::new(),
+            stop: Box::new(stop),
+        }
+    }
+
     /// Tells the measurement to stop. It says when it has.
     pub fn stop(&self) {
-        self.stop.wanted.store(true, Ordering::Release);
-        self.stop.wake.signal();
+        (self.stop)();
     }
 }
 
@@ -155,7 +166,10 @@ pub fn start(disk: Box<dyn Disk>, memory: &Memory, begun: Begun) -> Result<Runni
     Ok(Running {
         news,
         denied: denied.0,
-        stop,
+        stop: Box::new(move || {
+            stop.wanted.store(true, Ordering::Release);
+            stop.wake.signal();
+        }),
     })
 }
 

@@ -69,7 +69,7 @@ impl Evidence {
     #[must_use]
     pub fn new(measured: &Measured, of: &Circumstances<'_>, now: SystemTime) -> Self {
         let target = of.target;
-        let is_written = target.how == Use::Write;
+        let is_written = target.how.writes();
         Self {
             drive: Drive {
                 path: target.path.display().to_string(),
@@ -79,7 +79,7 @@ impl Evidence {
                 properties: properties(target, of.smart, measured.profile.capacity().bytes()),
             },
             date: humantime::format_rfc3339_seconds(now).to_string(),
-            method: method(of.effort, measured.findings.method, is_written),
+            method: method(of.effort, target.how, measured.findings.method),
             is_written,
             findings: measured.findings.clone(),
             remarks: meanings(of, &measured.profile),
@@ -121,7 +121,8 @@ fn one_line(text: &str) -> String {
     line
 }
 
-fn method(effort: Effort, method: Method, is_written: bool) -> String {
+fn method(effort: Effort, how: Use, method: Method) -> String {
+    let online = if how.is_online() { " --online" } else { "" };
     let effort = match effort {
         Effort::Quick => " --quick",
         Effort::Normal => "",
@@ -132,13 +133,13 @@ fn method(effort: Effort, method: Method, is_written: bool) -> String {
         Method::Envelope => "bounds by distance and position",
         Method::Flat => "overhead and rate",
     };
-    let writes = if is_written {
+    let writes = if how.writes() {
         "writes measured"
     } else {
         "writes assumed"
     };
     format!(
-        "clockwise {} disk measure{effort}: {method}; {writes}",
+        "clockwise {} disk measure{online}{effort}: {method}; {writes}",
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -197,6 +198,15 @@ fn meanings(of: &Circumstances<'_>, profile: &DriveProfile) -> Vec<String> {
             "The drive was in use during the measurement ({}): times of its users are in the profile, which is longer than it need be.",
             target.identity.users.join("; ")
         ));
+    }
+    if target.how.is_online() {
+        found.push(
+            "The pool ran during the measurement. Each request was one piece of best effort, one at a time: blocks of streams that are longer are extrapolated.".to_owned(),
+        );
+        found.push(
+            "The drive's settings were not changed: the profile holds for them as they are."
+                .to_owned(),
+        );
     }
     if !target.is_device() && !target.is_emulated() {
         found.push(

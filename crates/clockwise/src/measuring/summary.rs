@@ -121,7 +121,19 @@ pub fn limit(may_rotate: bool, effort: Effort) -> Nanos {
     Nanos::from_secs(minutes * 60)
 }
 
+/// The time that a measurement beside a running pool takes at most. Streams may leave it little.
+pub const LIMIT_ONLINE: Nanos = Nanos::from_secs(24 * 3_600);
+
 /// The same in words.
+#[must_use]
+pub fn announced_online(otherwise: Nanos) -> String {
+    format!(
+        "The measurement is served in the time that streams leave: {} minutes at most on an idle disk, and a day at most. Ctrl-C keeps what was measured, and the same command continues. The drive's settings are not changed.",
+        otherwise.get() / 60_000_000_000
+    )
+}
+
+/// The limit in words.
 #[must_use]
 pub fn announced(limit: Nanos) -> String {
     format!(

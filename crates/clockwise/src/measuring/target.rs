@@ -27,6 +27,24 @@ pub enum Use {
     Read,
     /// Read beside other users.
     ReadShared,
+    /// Read by way of the server whose pool it is part of.
+    ReadOnline,
+    /// As that, and write to free extents.
+    WriteOnline,
+}
+
+impl Use {
+    /// True if something is written.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::WriteOnline)
+    }
+
+    /// True if a server serves the requests while its pool runs.
+    #[must_use]
+    pub fn is_online(self) -> bool {
+        matches!(self, Self::ReadOnline | Self::WriteOnline)
+    }
 }
 
 /// A drive that may be measured.
@@ -40,6 +58,8 @@ pub struct Target {
     pub how: Use,
     /// The model of an emulated drive.
     plant: Option<PlantSpec>,
+    /// True for an emulated drive that a server has open. Its model is not known here.
+    is_emulated_by_server: bool,
 }
 
 impl Target {
@@ -54,6 +74,24 @@ impl Target {
             identity,
             how,
             plant,
+            is_emulated_by_server: false,
+        };
+        target.check()?;
+        Ok(target)
+    }
+
+    /// The drive at `path`, which is part of the pool of a running server.
+    ///
+    /// # Errors
+    /// When nothing is there, or it is part of a drive.
+    pub fn online(path: &Path, is_emulated: bool, how: Use) -> Result<Self, Failure> {
+        let identity = Identity::of(path).map_err(|error| unusable(path, &error))?;
+        let target = Self {
+            path: path.to_owned(),
+            identity,
+            how,
+            plant: None,
+            is_emulated_by_server: is_emulated,
         };
         target.check()?;
         Ok(target)
@@ -72,7 +110,8 @@ impl Target {
                     identity.name
                 )));
         }
-        if !identity.users.is_empty() && self.how != Use::ReadShared {
+        let is_shared = self.how == Use::ReadShared || self.how.is_online();
+        if !identity.users.is_empty() && !is_shared {
             return Err(self
                 .bad(format!("it is in use: {}", identity.users.join("; ")))
                 .help("end that use, or measure with `--read-only`, which writes nothing and takes longer times while others use the drive"));
@@ -117,6 +156,9 @@ impl Target {
         if let Some(plant) = &self.plant {
             return format!("{} (emulated)", plant.name());
         }
+        if self.is_emulated_by_server {
+            return "emulated drive".to_owned();
+        }
         match self.identity.model.trim() {
             "" => self.name(),
             model => model.to_owned(),
@@ -132,7 +174,7 @@ impl Target {
     /// True for an emulated drive.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
-        self.plant.is_some()
+        self.plant.is_some() || self.is_emulated_by_server
     }
 
     /// True if it may turn.
@@ -155,10 +197,21 @@ impl Target {
         let access = match self.how {
             Use::Write => Access::Exclusive,
             Use::Read => Access::ExclusiveReads,
-            Use::ReadShared => Access::SharedReads,
+            // A server has the drive: others may only read it.
+            Use::ReadShared | Use::ReadOnline | Use::WriteOnline => Access::SharedReads,
         };
         let disk = UringDisk::open_for(&self.path, memory, PLACES, None, access).map_err(failed)?;
         Ok(Box::new(disk))
+    }
+
+    /// The physical sector of a device, as the kernel reports it.
+    #[must_use]
+    pub fn physical_of_device(&self) -> Option<SectorCount> {
+        let bytes = self
+            .identity
+            .physical_block_bytes
+            .filter(|_| self.is_device());
+        bytes.map(|bytes| SectorCount((bytes / SECTOR_BYTES).max(1)))
     }
 
     /// The facts that a measurement has to know.
@@ -176,7 +229,7 @@ impl Target {
         let capacity = SectorCount(disk.capacity().get() / unit.get() * unit.get());
         let writable = match self.how {
             Use::Write => vec![Sector(0)..Sector(capacity.get())],
-            Use::Read | Use::ReadShared => Vec::new(),
+            Use::Read | Use::ReadShared | Use::ReadOnline | Use::WriteOnline => Vec::new(),
         };
         Facts {
             name: self.model(),
@@ -228,6 +281,7 @@ mod tests {
             identity,
             how,
             plant: None,
+            is_emulated_by_server: false,
         }
     }
 

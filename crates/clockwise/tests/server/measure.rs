@@ -1,6 +1,7 @@
 //! `clockwise disk measure`, on files, devices and emulated drives.
 
 mod interrupted;
+mod online;
 mod pool;
 mod refused;
 

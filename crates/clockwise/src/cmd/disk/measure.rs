@@ -2,6 +2,7 @@
 
 mod answer;
 mod attend;
+mod online;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,16 +11,19 @@ use std::time::SystemTime;
 use clap::Args;
 use drives::plant::PlantSpec;
 use drives::plant::spec::BUILT_IN;
-use measure::facts::Effort;
+use engine::buffer::Memory;
+use engine::disk::Disk;
+use measure::facts::{Effort, Facts};
 use measure::machine::MeasureError;
 
 use self::answer::{conclude, confirm_destruction, stopped};
 use self::attend::{Attended, Signals, attend};
-use super::super::block_on;
+use self::online::Online;
+use super::super::{Cli, block_on};
 use crate::failure::{Failure, io_failure};
 use crate::measuring::driver;
 use crate::measuring::evidence::{Circumstances, Evidence};
-use crate::measuring::samples::{self, Earlier, SampleFile};
+use crate::measuring::samples::{self, Earlier, Opened, SampleFile};
 use crate::measuring::settings::{self, Changed, Setting, Tools};
 use crate::measuring::smart::Smart;
 use crate::measuring::summary;
@@ -30,7 +34,7 @@ use sched::units::Nanos;
 /// Options of `clockwise disk measure`.
 #[derive(Args, Debug)]
 pub struct MeasureArgs {
-    /// The whole block device, or a file.
+    /// The whole block device, or a file. With `--online` the disk's number, its name, or the last part of its name.
     device: PathBuf,
     /// The file for the profile. Samples are kept beside it until the measurement is over.
     #[arg(long, value_name = "PROFILE.toml")]
@@ -44,14 +48,23 @@ pub struct MeasureArgs {
     /// Validate ten times as many requests, in an hour at most.
     #[arg(long)]
     thorough: bool,
-    /// Measure writes too, which destroys all data on the device.
+    /// Measure a disk of a running pool, as best effort: no stream misses a deadline by it.
+    #[arg(long)]
+    online: bool,
+    /// Measure writes too, which destroys all data on the device. With `--online` only free extents are written, and no
+    /// data is lost.
     #[arg(long)]
     write: bool,
     /// The name of the device whose data `--write` destroys; without it the name is asked for on the terminal.
-    #[arg(long, value_name = "NAME", requires = "write")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "write",
+        conflicts_with = "online"
+    )]
     destroy: Option<String>,
     /// Measure a device that is mounted or in use.
-    #[arg(long, conflicts_with = "write")]
+    #[arg(long, conflicts_with_all = ["write", "online"])]
     read_only: bool,
     /// Write the profile without asking.
     #[arg(long)]
@@ -66,7 +79,7 @@ pub struct MeasureArgs {
     #[arg(long)]
     keep_samples: bool,
     /// The device is the file of an emulated drive with this plant.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "online")]
     plant: Option<String>,
 }
 
@@ -107,7 +120,10 @@ fn plant(name: &str) -> Result<PlantSpec, Failure> {
     })
 }
 
-pub(super) fn run(args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failure> {
+pub(super) fn run(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failure> {
+    if args.online {
+        return run_online(cli, args, output);
+    }
     let target = args.target()?;
     check_outputs(args)?;
     let limit = summary::limit(target.may_rotate(), args.effort());
@@ -140,6 +156,29 @@ fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn run_online(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failure> {
+    check_outputs(args)?;
+    let client = cli.client()?;
+    output.note(&summary::announced_online(summary::limit(
+        true,
+        args.effort(),
+    )));
+    block_on(async {
+        let signals = Signals::listen()?;
+        let online = Online::begin(client, args).await?;
+        let target = online.target.clone();
+        let measured = Prepared {
+            target: &target,
+            facts: online.facts(),
+            server: Server::Pool(Box::new(online)),
+            limit: summary::LIMIT_ONLINE,
+            caveats: Vec::new(),
+            tools: Tools::usual(),
+        };
+        measured.measure(args, signals, output).await
+    })
+}
+
 async fn measure(
     args: &MeasureArgs,
     target: &Target,
@@ -147,65 +186,112 @@ async fn measure(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     // Before anything is changed that has to be restored.
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
     let tools = Tools::usual();
     let serial = target.identity.serial.clone().unwrap_or_default();
     restore_earlier(args, target, &serial, &tools, output)?;
     let memory = driver::memory()?;
     let disk = target.open(&memory)?;
-    let mut caveats = disk.caveats();
-    let facts = target.facts(&*disk);
-    let earlier = match args.restart {
-        true => Earlier::Discard,
-        false => Earlier::Continue,
-    };
-    let path = samples::path_of(&args.to);
-    let opened = SampleFile::open(&path, &facts, &serial, args.effort(), earlier)?;
-    if opened.continued > 0 {
-        output.note(&format!("continuing after {} requests", opened.continued));
-    }
-    let mut file = opened.file;
-    let mut settings = turn_off(args, target, &serial, &tools)?;
-    for remark in settings.iter().flat_map(|settings| &settings.remarks) {
-        output.note(remark);
-    }
-    let running = driver::start(disk, &memory, opened.begun)?;
-    caveats.extend(
-        running.denied.iter().map(|denied| {
-            format!("the host denied {denied}: times may include delays of the host")
-        }),
-    );
-    let attended = attend(running, &mut file, limit, &mut signals, output).await;
-    if let Some(settings) = &mut settings {
-        for left in settings.restore() {
-            output.note(&left);
-        }
-    }
-    let measured = match attended? {
-        Attended::Signalled { signal, requests } => {
-            return stopped(signal, opened.continued + requests, file.path(), output);
-        }
-        Attended::Lost { why, requests } => {
-            return Err(lost(target, &why, opened.continued + requests));
-        }
-        Attended::Finished(result) => match *result {
-            Ok(measured) => measured,
-            Err(error) => return Err(not_measured(target, error, file)),
-        },
-    };
-    let smart = match target.is_device() {
-        true => Smart::of(&tools, &target.path),
-        false => Smart::default(),
-    };
-    let of = Circumstances {
+    let measured = Prepared {
         target,
-        smart: &smart,
-        settings: settings.as_ref(),
-        effort: args.effort(),
-        caveats: &caveats,
+        facts: target.facts(&*disk),
+        caveats: disk.caveats(),
+        server: Server::Disk(disk, memory),
+        limit,
+        tools,
     };
-    let evidence = Evidence::new(&measured, &of, SystemTime::now());
-    conclude(args, &measured, &evidence, file, &mut signals, output).await
+    measured.measure(args, signals, output).await
+}
+
+/// The place where requests are served.
+enum Server {
+    Disk(Box<dyn Disk>, Memory),
+    Pool(Box<Online>),
+}
+
+/// A measurement that can begin.
+struct Prepared<'a> {
+    target: &'a Target,
+    facts: Facts,
+    server: Server,
+    limit: Nanos,
+    /// Deviations of the disk from what the schedule assumes.
+    caveats: Vec<String>,
+    tools: Tools,
+}
+
+impl Prepared<'_> {
+    fn samples(&self, args: &MeasureArgs) -> Result<Opened, Failure> {
+        let earlier = match args.restart {
+            true => Earlier::Discard,
+            false => Earlier::Continue,
+        };
+        let path = samples::path_of(&args.to);
+        let serial = self.target.identity.serial.as_deref().unwrap_or_default();
+        SampleFile::open(&path, &self.facts, serial, args.effort(), earlier)
+    }
+
+    async fn measure(
+        mut self,
+        args: &MeasureArgs,
+        mut signals: Signals,
+        output: &Output,
+    ) -> Result<ExitCode, Failure> {
+        let target = self.target;
+        let opened = match (self.samples(args), &self.server) {
+            (Err(failure), Server::Pool(online)) => {
+                online.end().await;
+                return Err(failure);
+            }
+            (opened, _) => opened?,
+        };
+        if opened.continued > 0 {
+            output.note(&format!("continuing after {} requests", opened.continued));
+        }
+        let mut file = opened.file;
+        let mut settings = turn_off(args, target, &self.tools)?;
+        for remark in settings.iter().flat_map(|settings| &settings.remarks) {
+            output.note(remark);
+        }
+        let running = match self.server {
+            Server::Disk(disk, memory) => driver::start(disk, &memory, opened.begun)?,
+            Server::Pool(online) => online.start(opened.begun),
+        };
+        self.caveats.extend(running.denied.iter().map(|denied| {
+            format!("the host denied {denied}: times may include delays of the host")
+        }));
+        let attended = attend(running, &mut file, self.limit, &mut signals, output).await;
+        if let Some(settings) = &mut settings {
+            for left in settings.restore() {
+                output.note(&left);
+            }
+        }
+        let measured = match attended? {
+            Attended::Signalled { signal, requests } => {
+                return stopped(signal, opened.continued + requests, file.path(), output);
+            }
+            Attended::Lost { why, requests } => {
+                return Err(lost(target, &why, opened.continued + requests));
+            }
+            Attended::Finished(result) => match *result {
+                Ok(measured) => measured,
+                Err(error) => return Err(not_measured(target, error, file)),
+            },
+        };
+        let smart = match target.is_device() {
+            true => Smart::of(&self.tools, &target.path),
+            false => Smart::default(),
+        };
+        let of = Circumstances {
+            target,
+            smart: &smart,
+            settings: settings.as_ref(),
+            effort: args.effort(),
+            caveats: &self.caveats,
+        };
+        let evidence = Evidence::new(&measured, &of, SystemTime::now());
+        conclude(args, &measured, &evidence, file, &mut signals, output).await
+    }
 }
 
 /// Restores the settings that a crashed measurement left changed.
@@ -240,17 +326,15 @@ fn restore_earlier(
 fn turn_off(
     args: &MeasureArgs,
     target: &Target,
-    serial: &str,
     tools: &Tools,
 ) -> Result<Option<Changed>, Failure> {
+    let serial = target.identity.serial.as_deref().unwrap_or_default();
     let is_disk = target.is_device() && target.identity.name.starts_with("sd");
-    // Beside other users the drive stays as it is.
-    if !is_disk || target.how == Use::ReadShared {
-        return Ok(None);
-    }
     let wanted: &[Setting] = match target.how {
-        Use::Write => &[Setting::ReadLookAhead, Setting::WriteCache],
-        Use::Read | Use::ReadShared => &[Setting::ReadLookAhead],
+        Use::Write if is_disk => &[Setting::ReadLookAhead, Setting::WriteCache],
+        Use::Read if is_disk => &[Setting::ReadLookAhead],
+        // Beside other users the drive stays as it is.
+        _ => return Ok(None),
     };
     let file = settings::path_of(&args.to);
     Changed::turn_off(tools.clone(), &file, &target.path, serial, wanted).map(Some)
@@ -262,7 +346,10 @@ fn lost(target: &Target, why: &str, requests: u64) -> Failure {
         "{}: after {requests} requests {why}",
         target.path.display()
     ))
-    .help("look at the cable, the drive and `dmesg`; the same command continues")
+    .help(match target.how.is_online() {
+        true => "look at the server's log and `clockwise disk show`; the same command continues",
+        false => "look at the cable, the drive and `dmesg`; the same command continues",
+    })
 }
 
 /// The failure of a measurement without a profile.

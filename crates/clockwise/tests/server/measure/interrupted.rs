@@ -21,13 +21,13 @@ impl Bench {
 }
 
 /// A measurement whose remarks are read while it runs.
-struct Heard {
+pub(super) struct Heard {
     child: Process,
     remarks: BufReader<OutputReader<ChildStderr>>,
 }
 
 impl Heard {
-    fn start(mut command: Command) -> Self {
+    pub(super) fn start(mut command: Command) -> Self {
         let mut child = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let stderr = child.stderr.take().expect("it is piped");
         Self {
@@ -37,7 +37,7 @@ impl Heard {
     }
 
     /// Reads until a line contains `word`; the line.
-    fn until(&mut self, word: &str) -> String {
+    pub(super) fn until(&mut self, word: &str) -> String {
         let mut all = String::new();
         loop {
             let begin = all.len();
@@ -52,8 +52,13 @@ impl Heard {
         }
     }
 
-    fn signal(self, signal: Signal) -> Outcome {
+    pub(super) fn signal(self, signal: Signal) -> Outcome {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        self.end()
+    }
+
+    /// Its result, when it ends by itself.
+    pub(super) fn end(self) -> Outcome {
         self.child.output().into()
     }
 }
