@@ -168,9 +168,7 @@ fn seeks(findings: &Findings) -> Option<Chart> {
 }
 
 fn rates(findings: &Findings) -> Option<Chart> {
-    if findings.rotation.is_none() {
-        return None;
-    }
+    findings.rotation?;
     let rate = |bytes: f64| bytes / 1e6;
     let position = |sector: u64| (sector * SECTOR_BYTES) as f64 / 1e9;
     let mut points = Vec::new();
