@@ -205,9 +205,11 @@ fn slow_places_are_left_by_reservations() {
     read(&reader, &volume, 2 * MIB, 4096).unwrap();
     until("the place is known", || disk(&pool).slow_places == 1);
     let known = disk(&pool);
-    assert_eq!(
-        known.slow_extra_max_ns,
-        known.overrun_max_ns.div_ceil(1_000) * 1_000
+    let overrun_max_ns = known.overrun_max_ns.div_ceil(1_000) * 1_000;
+    assert!(
+        (LONGER.0 / 2..=overrun_max_ns).contains(&known.slow_extra_max_ns),
+        "{} {overrun_max_ns}",
+        known.slow_extra_max_ns
     );
     // Best effort stays.
     assert_eq!(known.places_to_leave, 0);
