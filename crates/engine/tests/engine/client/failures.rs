@@ -33,11 +33,11 @@ fn a_failed_write_fails_alone_and_the_next_one_is_tried() {
         panic!("{status:?}");
     };
     assert_eq!((well.errors, well.last_error.as_deref()), (0, None));
-    // The write was tried at other places, too.
-    assert!(ill.write_errors > 1 && ill.read_errors == 1);
+    // The write was tried at other places, too, and data that leaves its bad place may be read beside this.
+    assert!(ill.write_errors > 1 && ill.read_errors >= 1);
     assert_eq!(ill.errors, ill.write_errors + ill.read_errors);
     let last = ill.last_error.as_ref().unwrap();
-    assert!(last.starts_with("read: Input/output error"), "{last}");
+    assert!(last.contains(": Input/output error"), "{last}");
     assert!(ill.failed.is_none() && bad.poisoned().is_none());
     for fault in [&rig.platters[1].fail_writes, &rig.platters[1].fail_reads] {
         fault.store(false, Ordering::SeqCst);
