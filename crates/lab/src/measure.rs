@@ -14,12 +14,12 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use crate::dice::Dice;
 
-/// What a drive does besides its mechanics.
+/// Disturbances of a drive beside its mechanics.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Disturbances {
-    /// So many of a thousand requests are late.
+    /// The number of late requests in a thousand.
     pub late_permille: u64,
-    /// By as much as this, evenly.
+    /// The longest delay of a late request; delays are uniform.
     pub late_max: Nanos,
     /// Every completion is noticed up to this late, evenly, as on a host with other work.
     pub noticed_late_max: Nanos,
@@ -61,7 +61,7 @@ impl MeasuredPlant {
         }
     }
 
-    /// What a measuring program knows of the drive: its capacity and its sectors' sizes. It may write everywhere.
+    /// The facts for a measuring program: the capacity and the sizes of sectors. It may write everywhere.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let spec = self.plant.spec();

@@ -1,4 +1,4 @@
-//! What passes between a measurement and its driver: requests, samples, progress, and the result.
+//! Types that a measurement and its driver exchange: requests, samples, progress, and the result.
 
 use sched::profile::DriveProfile;
 use sched::request::Op;
@@ -40,7 +40,7 @@ impl Sample {
     }
 }
 
-/// What the measurement wants next.
+/// The next step of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Serve these requests in their order, at most `depth` at a time, and pass on their samples.
@@ -54,7 +54,7 @@ pub enum Step {
     Finished,
 }
 
-/// How far a measurement is.
+/// Progress of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// The present part, in words.

@@ -7,7 +7,7 @@ use sched::units::{Nanos, Sector, SectorCount};
 /// [`Facts::turnaround`] of a driver in this process.
 pub const TURNAROUND: Nanos = Nanos(30_000);
 
-/// What the caller knows of a drive.
+/// Facts about a drive that the caller knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// The name for the profile.
@@ -28,7 +28,7 @@ pub struct Facts {
     pub turnaround: Nanos,
 }
 
-/// How much time a measurement may take.
+/// The effort of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
     /// About 5 minutes for a rotating drive: fewer zones and distances.

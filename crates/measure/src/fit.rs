@@ -234,7 +234,7 @@ impl Served {
     }
 }
 
-/// What a model needs to cover samples.
+/// The extra time with which a model covers all samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Cover {
     read: Nanos,

@@ -19,7 +19,7 @@ const FAILED_MAX: u64 = 200;
 /// Failed requests that a report lists.
 const FAILED_LISTED: usize = 50;
 
-/// What machine and procedures share.
+/// State that machine and procedures share.
 #[derive(Debug, Default)]
 pub(crate) struct Port {
     wanted: Vec<Request>,

@@ -146,7 +146,7 @@ fn zones_found(figures: &Figures) -> Vec<ZoneFound> {
 /// Serves requests of all kinds and fits the model to them.
 async fn calibrate(probe: &mut Probe, figures: &mut Figures) -> Result<u64, MeasureError> {
     let mut kinds = Kinds::new(probe, &figures.profile(&probe.facts)?);
-    // What a model does not explain shows in long requests.
+    // Long requests show the errors of a model best.
     kinds.large_percent = 50;
     let mut samples = Vec::new();
     for _ in 0..probe.effort.calibrated() {

@@ -378,7 +378,7 @@ impl PlantSpec {
     }
 }
 
-/// What a drive with a controller has in common with one without.
+/// The part of a description that drives with and without a controller share.
 fn mechanics_of(description: &Description) -> File {
     let micros = |ns: u64| ns.div_ceil(1_000);
     let overhead = &description.overhead;

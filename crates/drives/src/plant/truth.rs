@@ -1,4 +1,4 @@
-//! What a measuring program is to find out about a drive: the truth, for comparisons.
+//! True figures of a drive, with which those of a measuring program are compared.
 
 use sched::units::{Nanos, Sector};
 

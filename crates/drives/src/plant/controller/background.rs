@@ -1,4 +1,4 @@
-//! What the drive does between requests: it reads ahead, or writes what it has acknowledged.
+//! Work of the drive between requests: it reads ahead, or writes acknowledged data.
 
 use std::collections::VecDeque;
 
@@ -119,7 +119,7 @@ impl Controller {
                 };
             }
             Background::Writing { segment, .. } => {
-                // What was written behind gives up its segment: reads of such data were slow in the traces of
+                // Data written behind give up their segment: reads of such data were slow in the traces of
                 // all drives that write behind.
                 let keeps = cache.enabled && cache.read_hits_on_written && !cache.fast_write;
                 self.segments.all[segment].state = if keeps { State::Clean } else { State::Empty };

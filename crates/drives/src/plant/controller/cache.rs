@@ -6,7 +6,7 @@
 
 use super::description::Cache;
 
-/// What a segment is doing.
+/// The present work of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Empty,
@@ -28,7 +28,7 @@ pub(super) struct Segment {
     pub(super) is_written: bool,
     /// How far reading ahead went when it was last decided.
     pub(super) limit: u64,
-    /// What is read ahead before another request is served.
+    /// The sectors that are read ahead before another request is served.
     pub(super) least: u64,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Media {
     seeks: Vec<(u64, u64)>,
 }
 
-/// What the arm does to a track, in the terms of seeks.
+/// The way of the arm to a track, as a kind of seek.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Read,

@@ -205,7 +205,7 @@ fn writing_behind_answers_when_the_data_are_in_the_buffer_and_delays_who_comes_t
     let soon = plant.busy_until();
     let other = plant.service(soon, Op::Read, Sector(0), SectorCount(8));
     assert!(other.completed - soon > Nanos(8_000_000), "{other:?}");
-    // What continues the data that are being written is answered at once as well.
+    // A write that continues the data under way is answered at once as well.
     took(&mut plant, Op::Write, 10_000, 16);
     let soon = plant.busy_until();
     let next = plant.service(soon, Op::Write, Sector(10_016), SectorCount(16));

@@ -287,7 +287,7 @@ impl Controller {
                 + overhead.first_reselect_ns
                 + overhead.data_preparation_ns,
         );
-        // What an earlier request left in the buffer is there already.
+        // The buffer already holds the data of an earlier request.
         let first = stream.next;
         let mut arrived: Vec<Time> = vec![begin.data; (start - first) as usize];
         let mut written: Vec<Time> = Vec::with_capacity((end - first) as usize);
