@@ -197,7 +197,9 @@ fn verify(rig: &Rig, known: &Known) {
     pool.close().unwrap();
     drop(pool);
     let report = Pool::check(&rig.memory, rig.disks()).unwrap();
-    assert_eq!(report.findings, []);
+    // A host that is late three times at one extent makes it slow.
+    let wrong = |finding: &&CheckFinding| finding.is_error || !finding.what.ends_with("slow");
+    assert_eq!(report.findings.iter().find(wrong), None);
 }
 
 /// Moves, grows and shrinks the writer's volume.
