@@ -8,6 +8,7 @@ mod disk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod link;
 mod patience;
 mod reservation;
 mod rtsp;
@@ -24,6 +25,7 @@ use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
 pub use self::http::HttpConfig;
+pub use self::link::{LinkAdmission, LinkConfig};
 use crate::exports::ExportsConfig;
 use crate::exports::fuse::FuseConfig;
 use crate::exports::nbd::NbdConfig;
@@ -68,6 +70,8 @@ struct File {
     patience: patience::Section,
     #[serde(default)]
     disk: Vec<Spanned<disk::Section>>,
+    #[serde(default)]
+    link: Vec<link::Section>,
 }
 
 #[derive(Deserialize)]
@@ -174,6 +178,8 @@ pub struct Config {
     pub open: OpenOptions,
     /// The pool's disks, in order.
     pub disks: Vec<DiskConfig>,
+    /// Links that disks share.
+    pub links: Vec<LinkConfig>,
 }
 
 impl Config {
@@ -198,6 +204,7 @@ impl Config {
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
         let disks = disk::disks(source, folder, file.disk)?;
+        let links = link::links(source, folder, file.link, &disks)?;
         let is_exported =
             file.nbd.unix.is_some() || file.nbd.tcp.is_some() || file.fuse.mount.is_some();
         let reservations = reservation::reservations(source, file.nbd.reservation, is_exported)?;
@@ -253,6 +260,7 @@ impl Config {
                 )?
             },
             disks,
+            links,
         })
     }
 }

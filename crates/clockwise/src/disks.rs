@@ -4,6 +4,7 @@
 //! they are mounted or part of another device, and locks files. A second server, or `pool create` beside a
 //! server, is therefore refused with the disk's name instead of destroying data.
 
+mod links;
 mod profile;
 
 use std::fs::{FileType, OpenOptions};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use drives::emulator::{DriveControl, DriveOptions, EmulatedDrive};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
-use engine::pool::PoolDisk;
+use engine::pool::{Link, PoolDisk};
 use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
 use sched::units::Bytes;
@@ -46,6 +47,8 @@ pub struct OpenDisks {
     pub made: CreatedFiles,
     /// Controls of the emulated drives, by the disk's name.
     pub emulated: Vec<(String, DriveControl)>,
+    /// Links that they share.
+    pub links: Vec<Link>,
 }
 
 /// Files that were created for disks. Dropping this removes them, unless [`keep`](Self::keep) is called:
@@ -95,6 +98,7 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
         drives: Vec::with_capacity(config.disks.len()),
         made: created,
         emulated: Vec::new(),
+        links: Vec::new(),
     };
     for (disk, is_missing) in config.disks.iter().zip(is_missing) {
         let created = is_missing.then_some(&mut opened.made);
@@ -104,6 +108,7 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
         opened.disks.push(pool_disk);
         opened.drives.push(drive);
     }
+    opened.links = links::apply(&config.links, &mut opened.disks)?;
     Ok(opened)
 }
 

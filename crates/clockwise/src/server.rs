@@ -308,6 +308,7 @@ fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, F
     if options.realtime {
         options.denied = rt::lock_process_memory();
     }
+    options.links = opened.links;
     Pool::open(opened.memory, opened.disks, options).map_err(pool_failure)
 }
 

@@ -30,6 +30,7 @@ mod counters;
 mod handle;
 mod host_debt;
 mod inbox;
+mod link;
 mod loan;
 mod request;
 mod run;
@@ -56,6 +57,7 @@ use crate::rt::{self, DeniedResources, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
+pub use link::{LINK_DISKS_MAX, LinkEnd, LinkPlaces};
 pub use request::{Io, RejectReason, Rejected};
 pub use run::HELP_BYTES_MAX;
 pub use service_times::{
@@ -107,6 +109,8 @@ pub struct DispatcherConfig {
     pub places: Places,
     /// Time limits for a disk that does not answer.
     pub patience: StallLimits,
+    /// Its end of a link on which places are lent.
+    pub link: Option<LinkEnd>,
 }
 
 /// A running dispatcher. Dropping it stops it: queued requests fail, requests on the disk are awaited.
@@ -175,7 +179,7 @@ struct Shared {
     slots: Arc<Slots>,
     inbox: Inbox,
     control: Mailbox<Control>,
-    bell: Doorbell,
+    bell: Arc<Doorbell>,
     /// The disk and its state, while the thread sleeps and other threads may run them: see [`loan`].
     idle: AtomicCell<Option<Box<Runner>>>,
     /// Set when the inbox and the control queue are no longer read.
@@ -230,6 +234,7 @@ impl Dispatcher {
             thread,
             places,
             patience,
+            link,
         } = config;
         let slots = Arc::new(Slots::new(places));
         let limits = DiskLimits {
@@ -243,12 +248,16 @@ impl Dispatcher {
             inbox: Inbox::new(places.total()),
             // Control calls may allocate: no request passes through this mailbox.
             control: Mailbox::new(0),
-            bell: Doorbell::new()?,
+            bell: match &link {
+                Some(link) => link.bell(),
+                None => Arc::new(Doorbell::new()?),
+            },
             idle: AtomicCell::new(None),
             closed: AtomicBool::new(false),
             slots: Arc::clone(&slots),
         });
         let state = DispatcherState::with_slots(scheduler, slots, disk.places(), patience);
+        let state = state.on_link(link);
         let (attached, outcome) = mpsc::sync_channel(1);
         let thread_shared = Arc::clone(&shared);
         let (thread, mut denied) = rt::spawn(&thread, move || {

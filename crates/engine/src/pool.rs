@@ -24,7 +24,7 @@ pub use crate::background::measuring::{
 pub use crate::dispatcher::StallLimits;
 pub use crate::state::error::PoolError;
 pub use crate::state::options::{
-    CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec,
+    CreateOptions, Floor, Link, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec,
 };
 pub use crate::status::volumes::{PlaceRun, VolumeInfo};
 pub use crate::volume_io::volume::{BlockRun, Volume};

@@ -15,7 +15,7 @@ use crate::state::pool::core::PoolCore;
 
 pub use crate::latency::Latency;
 pub use crate::state::warning::Warning;
-pub use disks::{ByClass, Completed, DiskStatus};
+pub use disks::{ByClass, Completed, DiskStatus, LinkStatus};
 pub use health::{DiskHealth, MetadataStatus, PoolHealth};
 pub(crate) use shares::shares;
 pub use shares::{ShareDisk, ShareStatus};

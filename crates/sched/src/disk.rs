@@ -33,6 +33,7 @@ mod complete;
 mod config;
 mod decide;
 mod held_up;
+mod lend;
 mod pass;
 mod report;
 mod slow;
@@ -57,6 +58,7 @@ use crate::units::{Nanos, Sector, SectorCount, Time};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use lend::Lent;
 use pass::Passing;
 use slow::SlowStretches;
 use table::{Table, TaskState};
@@ -113,6 +115,10 @@ pub struct DiskScheduler {
     flights: Vec<Flight>,
     /// A service on the disk that was not queued first.
     passing: Option<Passing>,
+    /// The place on the link, lent to another disk.
+    lent: Option<Lent>,
+    /// True if that was the last best effort.
+    lent_last: bool,
     linger: Option<Linger>,
     /// The last sector that was transferred, if that is known.
     head: Option<Sector>,
@@ -180,6 +186,8 @@ impl DiskScheduler {
             delta_l: Nanos::ZERO,
             flights: Vec::with_capacity(profile.outstanding() as usize),
             passing: None,
+            lent: None,
+            lent_last: false,
             linger: None,
             head: None,
             streams_within,

@@ -11,6 +11,7 @@
 //! | [`admission`] | whether a set of tasks can be guaranteed, and why not |
 //! | [`book`] | the same for tasks with time spans |
 //! | [`delta_l`] | the slack of the worst moment, corrected and as published |
+//! | [`link`] | what disks that share a link can be promised |
 //! | [`core`](mod@core) | what goes next: released and early jobs, exact slack, bursts |
 //! | [`request`] | what a disk is asked to do, and what is decided about it |
 
@@ -31,6 +32,7 @@ mod demand;
 pub mod disk;
 mod heap;
 mod jobs;
+pub mod link;
 pub mod memory;
 mod ordering;
 pub mod policy;

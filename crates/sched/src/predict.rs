@@ -36,7 +36,7 @@
 //! reproducing the papers.
 //!
 //! If measured requests exceeded these bounds, the profile has been widened: E and C both grow by that
-//! percentage.
+//! percentage. On a link that other disks share, both grow by what these may delay the transfer ([`crate::link`]).
 //!
 //! Deliberately absent: average service times, the angle of the platters (E allows for a whole
 //! rotation), caches.
@@ -49,6 +49,7 @@ mod proposals;
 mod sweep;
 mod tracks;
 
+use crate::link::{LinkDrive, LinkShare};
 use crate::profile::{DriveProfile, FlatSpec};
 use crate::request::Op;
 use crate::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
@@ -68,6 +69,8 @@ pub struct Predictor {
     model: Model,
     /// Percentage added to all modelled times.
     widened_percent: u64,
+    /// The share of a link that the drive has, and its own part in the delays there.
+    link: Option<(LinkShare, LinkDrive)>,
     /// No prediction is shorter.
     shortest: Nanos,
 }
@@ -103,6 +106,7 @@ impl Predictor {
             zones,
             measured: spec.worst_case.iter().map(Measured::new).collect(),
             trusts_measured: spec.trust_worst_case,
+            link: profile.link().map(|link| (link, link_drive(profile))),
             model,
             widened_percent,
         }
@@ -130,7 +134,8 @@ impl Predictor {
         start: Sector,
         count: SectorCount,
     ) -> Nanos {
-        widened(self.modelled(head, op, start, count), self.widened_percent)
+        let alone = widened(self.modelled(head, op, start, count), self.widened_percent);
+        self.on_link(alone, op, count)
     }
 
     fn modelled(&self, head: Option<Sector>, op: Op, start: Sector, count: SectorCount) -> Nanos {
@@ -161,7 +166,21 @@ impl Predictor {
     /// whole physical sectors if `range` and `count` do.
     #[must_use]
     pub fn worst_case(&self, range: Range<Sector>, op: Op, count: SectorCount) -> Nanos {
-        widened(self.worst_modelled(range, op, count), self.widened_percent)
+        let alone = widened(self.worst_modelled(range, op, count), self.widened_percent);
+        self.on_link(alone, op, count)
+    }
+
+    /// The time of a transfer that other disks of the link may delay.
+    fn on_link(&self, alone: Nanos, op: Op, count: SectorCount) -> Nanos {
+        let Some((link, drive)) = self.link else {
+            return alone;
+        };
+        let bytes = count.bytes().get();
+        let delay = match op {
+            Op::Read => link.delay(bytes, drive),
+            Op::Write => link.write_delay(bytes, drive),
+        };
+        alone.saturating_add(delay).min(FOREVER)
     }
 
     fn worst_modelled(&self, range: Range<Sector>, op: Op, count: SectorCount) -> Nanos {
@@ -216,7 +235,7 @@ impl Predictor {
         }
         let seek = mechanics.seek(self.span(within));
         let modelled = self.known_after_seek(mechanics, op, start, count, seek);
-        widened(Nanos(modelled), self.widened_percent)
+        self.on_link(widened(Nanos(modelled), self.widened_percent), op, count)
     }
 
     /// A request whose place is known, from a seek of that time on, retries included.
@@ -401,6 +420,24 @@ impl Predictor {
         } else {
             mechanics.rotation
         }
+    }
+}
+
+fn link_drive(profile: &DriveProfile) -> LinkDrive {
+    let rotating = profile.spec().rotating.as_ref();
+    let track_sectors = rotating
+        .filter(|rotating| rotating.track_reads)
+        .and_then(|rotating| {
+            rotating
+                .zones
+                .iter()
+                .map(|zone| zone.sectors_per_track)
+                .max()
+        });
+    LinkDrive {
+        rate: profile.fastest(),
+        at_once_bytes: track_sectors.unwrap_or(0) * SECTOR_BYTES,
+        rotation: Nanos::from_micros(rotating.map_or(0, |rotating| rotating.rotation_us)),
     }
 }
 

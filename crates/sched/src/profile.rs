@@ -22,7 +22,8 @@ mod measurement;
 
 pub use self::measurement::MeasurementSpec;
 
-use crate::units::{Bytes, SECTOR_BYTES, SectorCount};
+use crate::link::LinkShare;
+use crate::units::{Bytes, BytesPerSecond, SECTOR_BYTES, SectorCount};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -228,6 +229,8 @@ pub enum ProfileError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriveProfile {
     spec: ProfileSpec,
+    /// Where the drive is, not what it is: no file says so.
+    link: Option<LinkShare>,
 }
 
 macro_rules! shipped {
@@ -256,7 +259,7 @@ impl DriveProfile {
     /// [`ProfileError::Invalid`] for the first value that makes no sense.
     pub fn new(spec: ProfileSpec) -> Result<Self, ProfileError> {
         check::spec(&spec)?;
-        Ok(Self { spec })
+        Ok(Self { spec, link: None })
     }
 
     /// Reads a profile from the text of its file.
@@ -324,7 +327,10 @@ impl DriveProfile {
     pub fn in_sectors_of(&self, unit: Bytes) -> Result<Self, ProfileError> {
         let mut spec = self.spec.clone();
         spec.physical_sector_bytes = u32::try_from(unit.get()).unwrap_or(u32::MAX);
-        Self::new(spec)
+        Ok(Self {
+            link: self.link,
+            ..Self::new(spec)?
+        })
     }
 
     /// The profile of a drive on which a request took `took_permille` thousandths of what this one
@@ -338,7 +344,10 @@ impl DriveProfile {
             .saturating_mul(took_permille.max(1000))
             .div_ceil(1000);
         spec.widened_percent = (wider - 100).min(Self::WIDENED_PERCENT_MAX);
-        Self { spec }
+        Self {
+            spec,
+            link: self.link,
+        }
     }
 
     /// The figures, marked as measured or not.
@@ -346,7 +355,44 @@ impl DriveProfile {
     pub fn vouched_for(&self, measured: bool) -> Self {
         let mut spec = self.spec.clone();
         spec.measured = measured;
-        Self { spec }
+        Self {
+            spec,
+            link: self.link,
+        }
+    }
+
+    /// The profile of the drive on a link that it shares: its predictions allow for the other disks.
+    #[must_use]
+    pub fn on_link(&self, link: LinkShare) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            link: Some(link),
+        }
+    }
+
+    /// The share of a link that its predictions are for; `None`: a link of its own.
+    #[must_use]
+    pub fn link(&self) -> Option<LinkShare> {
+        self.link
+    }
+
+    /// The highest rate at which the medium reads or writes.
+    #[must_use]
+    pub fn fastest(&self) -> BytesPerSecond {
+        let spec = &self.spec;
+        let of_medium = spec.rotating.as_ref().map(|rotating| {
+            let sectors = rotating.zones.iter().map(|zone| zone.sectors_per_track);
+            let track_bytes = sectors.max().unwrap_or(1) * SECTOR_BYTES;
+            // The rotation is rounded up.
+            let rotation_us = rotating.rotation_us.saturating_sub(1).max(1);
+            u128::from(track_bytes) * 1_000_000 / u128::from(rotation_us)
+        });
+        let of_flat = spec
+            .flat
+            .as_ref()
+            .map(|flat| u128::from(flat.read_bytes_per_second.max(flat.write_bytes_per_second)));
+        let rate = of_medium.or(of_flat).unwrap_or(1);
+        BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
     /// The figures.

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use sched::profile::DriveProfile;
-use sched::units::{Bytes, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::{Cli, block_on};
 use crate::failure::Failure;
 use crate::print::{
     Output, counted, list, percent, short, slack, table, warning_lines, warnings_of_disk,
 };
-use crate::quantity::{Size, Span};
+use crate::quantity::{Rate, Size, Span};
 use crate::wire::profile::ProfileView;
 use crate::wire::service_times::ServiceTimesView;
 use crate::wire::view::{DiskView, StatusView};
@@ -179,6 +179,25 @@ fn zones(disk: &DiskView) -> String {
     starts.join(", ")
 }
 
+/// The part of its link that is promised, if it shares one.
+fn link(disk: &DiskView) -> String {
+    let Some(link) = &disk.link else {
+        return "its own".to_owned();
+    };
+    let share = link.promised_bytes_per_second as f64 / link.rate_bytes_per_second as f64;
+    let place = if link.promises {
+        ""
+    } else {
+        "; this disk promises nothing"
+    };
+    format!(
+        "{}, {} promised of {}{place}",
+        link.name,
+        percent(share),
+        Rate(BytesPerSecond(link.rate_bytes_per_second))
+    )
+}
+
 fn disk_text(disk: &DiskView) -> String {
     let span = |nanos| Span(Nanos(nanos)).to_string();
     list(&[
@@ -189,6 +208,7 @@ fn disk_text(disk: &DiskView) -> String {
         ("durability", disk.durability.clone()),
         ("zones", zones(disk)),
         ("promised", percent(disk.utilization_promised)),
+        ("link", link(disk)),
         ("kept for best effort", percent(disk.floor)),
         ("busy", percent(disk.utilization_measured)),
         ("delta-L", span(disk.delta_l_ns)),

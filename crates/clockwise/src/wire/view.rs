@@ -11,11 +11,12 @@ use super::service_times::ServiceTimesView;
 pub use self::pool::PoolView;
 
 /// Defines the API's form of a plain struct of the engine, with a conversion that copies each field. `lists`
-/// are converted element by element; `besides` are fields that the engine's struct does not have.
+/// are converted element by element, `options` if they are there; `besides` are fields that the engine's struct does not have.
 macro_rules! view {
     (
         $(#[$meta:meta])* $view:ident from $source:ty { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }
         $(lists { $($(#[$list_doc:meta])* $list:ident: $element:ty,)* })?
+        $(options { $($(#[$option_doc:meta])* $option:ident: $inner:ty,)* })?
         $(besides { $($(#[$more_doc:meta])* $more:ident: $more_kind:ty,)* })?
     ) => {
         $(#[$meta])*
@@ -23,6 +24,7 @@ macro_rules! view {
         pub struct $view {
             $($(#[$doc])* pub $field: $kind,)*
             $($($(#[$list_doc])* pub $list: Vec<$element>,)*)?
+            $($($(#[$option_doc])* #[serde(default)] pub $option: Option<$inner>,)*)?
             $($($(#[$more_doc])* #[serde(default)] pub $more: $more_kind,)*)?
         }
 
@@ -31,6 +33,7 @@ macro_rules! view {
                 Self {
                     $($field: source.$field.into(),)*
                     $($($list: source.$list.into_iter().map(<$element>::from).collect(),)*)?
+                    $($($option: source.$option.map(<$inner>::from),)*)?
                     $($($more: Default::default(),)*)?
                 }
             }
@@ -80,6 +83,21 @@ view! {
         sync: u64,
         /// Best effort that no client waits for.
         asynchronous: u64,
+    }
+}
+
+view! {
+    /// The link that a disk shares with others.
+    #[derive(Eq, Default)]
+    LinkView from engine::status::LinkStatus {
+        /// Its name.
+        name: String,
+        /// Its rate.
+        rate_bytes_per_second: u64,
+        /// The rate of all streams on its disks.
+        promised_bytes_per_second: u64,
+        /// True if the disk promises; false if it serves best effort only, in the place of another one.
+        promises: bool,
     }
 }
 
@@ -188,6 +206,10 @@ view! {
         given_ups: u64,
         /// Why it has failed, or why nothing on it can be made durable.
         failed: Option<String>,
+    }
+    options {
+        /// The link that it shares, if it does.
+        link: LinkView,
     }
     besides {
         /// Why its profile does not count as measured, if it was measured on another drive.

@@ -79,7 +79,10 @@ impl Runner {
     /// True if threads other than the disk's may run it: no transfer is ever waited for, and there is no
     /// reservation that a thread without priority could delay.
     fn may_be_lent(&self, shared: &Shared) -> bool {
-        shared.at_once && !self.state.has_promises() && !self.state.has_wait_failed()
+        shared.at_once
+            && !self.state.has_promises()
+            && !self.state.has_wait_failed()
+            && !self.state.shares_places()
     }
 
     /// Serves submitted requests on a borrower's thread, as far as that is possible without waiting. Returns
@@ -233,7 +236,7 @@ impl Runner {
             return;
         }
         bell.arm();
-        let until = if shared.has_work() {
+        let until = if shared.has_work() || self.state.has_link_news() {
             Some(Time::ZERO)
         } else {
             until

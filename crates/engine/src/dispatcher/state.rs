@@ -25,6 +25,7 @@ use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 use super::StallLimits;
 use super::counters::{Counters, Outcome};
 use super::host_debt::HostDebt;
+use super::link::LinkEnd;
 use super::request::Io;
 use super::service_times::Piece;
 use super::slots::{Places, Slots, index_of};
@@ -132,6 +133,7 @@ pub struct DispatcherState {
     counters: Counters,
     debt: HostDebt,
     patience: StallLimits,
+    link: Option<LinkEnd>,
     /// Time of the disk's last completion, or of the first issue to an idle disk if that was later.
     progress: Time,
     /// The disk cannot be waited for any more.
@@ -194,6 +196,7 @@ impl DispatcherState {
             counters: Counters::new(),
             debt: HostDebt::default(),
             patience,
+            link: None,
             progress: Time::ZERO,
             wait_failed: false,
             stopping: false,
@@ -205,6 +208,11 @@ impl DispatcherState {
             pieces: 0,
             slots,
         }
+    }
+
+    /// The same at the end of a link on which places are lent.
+    pub(super) fn on_link(self, link: Option<LinkEnd>) -> Self {
+        Self { link, ..self }
     }
 
     /// Takes a slot for a request of `class`, to be used with [`submit`](Self::submit).
@@ -303,6 +311,9 @@ impl DispatcherState {
         }
         self.counters.busy += at.saturating_since(self.progress);
         self.on_disk -= 1;
+        if let Some(link) = &self.link {
+            link.ended();
+        }
         self.progress = at;
         let due = Time(at.0.saturating_sub(done.host_late.0));
         self.host_took(due, at);
@@ -358,6 +369,10 @@ impl DispatcherState {
     /// The next action at `now`.
     pub fn next_action(&mut self, now: Time) -> Action {
         let now = self.last.max(now);
+        if let Some(link) = &self.link {
+            // Before the look at the link, so that a later change is seen before the thread sleeps.
+            link.take_news();
+        }
         self.check_stall(now);
         if let Some(answer) = self.answers.pop_front() {
             return Action::Answer(answer);
@@ -369,12 +384,14 @@ impl DispatcherState {
         let serves = self.health.gone.is_none() && !self.health.given_up;
         if !serves || self.on_disk >= self.disk_places {
             (self.alarm, self.decision_due) = (None, None);
-            return Action::Sleep {
-                until: self.stall_at(),
-            };
+            let link = self.link.as_mut();
+            let link = link.filter(|_| !serves || self.health.stalled);
+            let lent = link.and_then(|link| link.lend_unused(now));
+            let until = [lent, self.stall_at()].into_iter().flatten().min();
+            return Action::Sleep { until };
         }
         self.decision_made(now);
-        match self.scheduler.decide(now) {
+        match self.decide(now) {
             Decision::Issue(dispatch) => self.issue(now, &dispatch),
             Decision::Wait { until } => {
                 self.alarm = until;
@@ -382,6 +399,23 @@ impl DispatcherState {
                 Action::Sleep { until }
             }
         }
+    }
+
+    fn decide(&mut self, now: Time) -> Decision {
+        match &mut self.link {
+            None => self.scheduler.decide(now),
+            Some(link) => link.decide(now, &mut self.scheduler),
+        }
+    }
+
+    /// True if something has changed on its link since the last decision.
+    pub(super) fn has_link_news(&self) -> bool {
+        self.link.as_ref().is_some_and(LinkEnd::has_news)
+    }
+
+    /// True if it shares places with other disks.
+    pub(super) fn shares_places(&self) -> bool {
+        self.link.is_some()
     }
 
     fn issue(&mut self, now: Time, dispatch: &Dispatch) -> Action {

@@ -44,7 +44,7 @@ impl Pool {
     /// When the disks cannot be examined at all.
     pub fn check(memory: &Memory, disks: Vec<PoolDisk>) -> Result<CheckReport, PoolError> {
         let raw = open::raw(memory)?;
-        let started = start::start(disks, Service::default())?;
+        let started = start::start(disks, Service::default(), &[])?;
         let mut medium = StartedMedium {
             raw: &raw,
             disks: &started.disks,

@@ -101,7 +101,7 @@ impl Pool {
         options: &CreateOptions,
     ) -> Result<Bytes, PoolError> {
         let raw = raw(memory)?;
-        let started = start(disks, Service::default())?;
+        let started = start(disks, Service::default(), &[])?;
         let result = format(&raw, &started, options);
         started.stop();
         result
@@ -121,7 +121,7 @@ impl Pool {
             .parse()
             .map_err(|_| PoolError::NoSuchScheduler(options.scheduler.clone()))?;
         let raw = raw(&memory)?;
-        let started = start(disks, Service::new(policy, &options))?;
+        let started = start(disks, Service::new(policy, &options), &options.links)?;
         let mut medium = StartedMedium {
             raw: &raw,
             disks: &started.disks,
@@ -355,6 +355,9 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
         let Some(params) = floor_params(floor, &disk.predictor)? else {
             continue;
         };
+        if disk.borrowed_link().is_some() {
+            continue;
+        }
         admission
             .join_now(&pool.io.disks, index, FLOOR, params, TaskKind::Floor, now)
             .map_err(|unjoined| PoolError::BadSize {

@@ -1,5 +1,6 @@
 //! Starting a dispatcher for each disk, before it is known which pool the disks form.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sched::core::Policy;
@@ -9,11 +10,12 @@ use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Candidate, Medium};
 
 use super::warnings::WarningList;
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Places, StallLimits};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, LinkEnd, LinkPlaces, Places, StallLimits};
+use crate::event::Doorbell;
 use crate::rt::ThreadParams;
-use crate::state::disk::core::{DiskCore, DiskParts};
-use crate::state::error::PoolError;
-use crate::state::options::{OpenOptions, PoolDisk};
+use crate::state::disk::core::{DiskCore, DiskLink, DiskParts};
+use crate::state::error::{PoolError, host};
+use crate::state::options::{Link, OpenOptions, PoolDisk};
 use crate::state::raw::RawIo;
 
 /// The most tasks in a disk's scheduler.
@@ -54,10 +56,15 @@ impl Started {
 }
 
 /// Starts a dispatcher for each disk.
-pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, PoolError> {
+pub(super) fn start(
+    disks: Vec<PoolDisk>,
+    service: Service,
+    links: &[Link],
+) -> Result<Started, PoolError> {
     if disks.is_empty() {
         return Err(PoolError::NoDisks);
     }
+    let mut ends = link_ends(links).map_err(|error| host("setting up links", error))?;
     let mut started = Started {
         disks: Vec::new(),
         candidates: Vec::new(),
@@ -65,7 +72,8 @@ pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, P
     };
     for (index, disk) in disks.into_iter().enumerate() {
         let name = disk.name.clone();
-        let one = start_one(index, disk, service, &mut started.warnings);
+        let link = ends.remove(&name);
+        let one = start_one(index, disk, service, link, &mut started.warnings);
         match one {
             Ok(disk) => {
                 started.candidates.push(Candidate {
@@ -89,10 +97,32 @@ pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, P
     Ok(started)
 }
 
+/// For each disk on a link: the link, and its end of it if places are lent there.
+fn link_ends(links: &[Link]) -> std::io::Result<HashMap<String, (DiskLink, Option<LinkEnd>)>> {
+    let mut ends = HashMap::new();
+    for link in links {
+        let lends = link.promising < link.disks.len();
+        let bells = link.disks.iter().map(|_| Doorbell::new().map(Arc::new));
+        let bells = bells.collect::<std::io::Result<Vec<_>>>()?;
+        let places = lends.then(|| LinkPlaces::new(bells, link.promising));
+        for (place, disk) in link.disks.iter().enumerate() {
+            let of_disk = DiskLink {
+                name: link.name.clone(),
+                rate: link.rate,
+                borrows: place >= link.promising,
+            };
+            let end = places.as_ref().map(|places| places.end(place));
+            ends.insert(disk.clone(), (of_disk, end));
+        }
+    }
+    Ok(ends)
+}
+
 fn start_one(
     index: usize,
     given: PoolDisk,
     service: Service,
+    link: Option<(DiskLink, Option<LinkEnd>)>,
     warnings: &mut WarningList,
 ) -> std::io::Result<DiskCore> {
     let PoolDisk {
@@ -132,6 +162,7 @@ fn start_one(
     let host_sync = disk.host_sync();
     let block_bytes = u64::from(disk.block_bytes());
     let profile = in_sectors_of(Bytes(block_bytes), profile, warnings, &name)?;
+    let (link, end) = link.unzip();
     let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
         name: name.clone(),
         scheduler: DiskScheduler::new(Arc::clone(&profile), config),
@@ -139,6 +170,7 @@ fn start_one(
         thread,
         places,
         patience: service.patience,
+        link: end.flatten(),
     })?;
     warnings.add_denied(&denied, &name);
     Ok(DiskCore::new(DiskParts {
@@ -151,6 +183,7 @@ fn start_one(
         profile_is_measured,
         capacity,
         block_bytes,
+        link,
     }))
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sched::profile::DriveProfile;
-use sched::units::{Bytes, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 use volume::{Geometry, VolumeError};
 
 use super::error::PoolError;
@@ -78,6 +78,20 @@ impl Default for Floor {
     }
 }
 
+/// A link that disks share. If only the first of them promise, the others serve best effort in the place that one of
+/// these lends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its rate.
+    pub rate: BytesPerSecond,
+    /// The names of its disks: first those that promise.
+    pub disks: Vec<String>,
+    /// Number of disks that promise; at least one.
+    pub promising: usize,
+}
+
 /// Options for opening a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -95,6 +109,8 @@ pub struct OpenOptions {
     pub denied: DeniedResources,
     /// Time limits for disks that do not answer.
     pub patience: StallLimits,
+    /// Links that disks share. No disk is on two of them.
+    pub links: Vec<Link>,
 }
 
 impl Default for OpenOptions {
@@ -106,6 +122,7 @@ impl Default for OpenOptions {
             realtime: true,
             denied: DeniedResources::default(),
             patience: StallLimits::default(),
+            links: Vec::new(),
         }
     }
 }

@@ -9,7 +9,8 @@ use super::{health, places};
 use crate::disk::Durability;
 use crate::dispatcher::DispatcherReport;
 use crate::latency::Latency;
-use crate::state::disk::core::DiskCore;
+use crate::state::disk::core::{DiskCore, DiskLink};
+use crate::state::pool::admission::Admission;
 use crate::state::pool::core::PoolCore;
 
 /// Requests by class.
@@ -36,6 +37,19 @@ pub struct Completed {
     pub asynchronous: u64,
 }
 
+/// The link that a disk shares.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LinkStatus {
+    /// Its name.
+    pub name: String,
+    /// Its rate.
+    pub rate_bytes_per_second: u64,
+    /// The rate of all streams on its disks.
+    pub promised_bytes_per_second: u64,
+    /// True if this disk promises; false if it serves best effort only, in the place of another one.
+    pub promises: bool,
+}
+
 /// One disk.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DiskStatus {
@@ -59,6 +73,8 @@ pub struct DiskStatus {
     pub utilization_leaving: f64,
     /// Time until all of that is free; 0 if there is none.
     pub leaving_ns: u64,
+    /// The link that it shares, if it does.
+    pub link: Option<LinkStatus>,
     /// Measured utilisation since the window began, as a fraction of 1.
     pub utilization_measured: f64,
     /// Delta-L of the admitted tasks (corrected).
@@ -141,7 +157,7 @@ fn zone_starts(disk: &DiskCore) -> Vec<u64> {
 /// The current state of a disk.
 pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     let disk = &core.io.disks[index];
-    let (promised, leaving, delta_l, floor) = {
+    let (promised, leaving, delta_l, floor, link) = {
         let mut admission = core.admission.lock();
         let floor = admission.floors[index].map_or(0.0, |floor| {
             floor.service().0 as f64 / floor.period().0 as f64
@@ -151,6 +167,9 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
             admission.leaving(index, now),
             admission.delta_l(index, now),
             floor,
+            disk.link
+                .as_ref()
+                .map(|link| link_status(link, core, &admission)),
         )
     };
     let places = places::of(core, index);
@@ -167,6 +186,7 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         utilization_promised: promised,
         utilization_leaving: leaving.map_or(0.0, |leaving| leaving.utilization),
         leaving_ns: leaving.map_or(0, |leaving| leaving.until.saturating_since(now).0),
+        link,
         utilization_measured: 0.0,
         delta_l_ns: delta_l.0,
         slack_ns: 0,
@@ -205,6 +225,25 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         fill(&mut status, disk, &report);
     }
     status
+}
+
+fn link_status(link: &DiskLink, core: &PoolCore, admission: &Admission) -> LinkStatus {
+    let is_on_link = |disk: &DiskCore| disk.link.as_ref().is_some_and(|of| of.name == link.name);
+    let promised = admission.streams.values().flat_map(|stream| {
+        let block = stream.block();
+        let tasks = stream.tasks().into_iter();
+        let tasks = tasks.filter(|task| is_on_link(&core.io.disks[task.disk]));
+        tasks.map(move |task| {
+            let rate = u128::from(block.0) * 1_000_000_000 / u128::from(task.params.period().0);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        })
+    });
+    LinkStatus {
+        name: link.name.clone(),
+        rate_bytes_per_second: link.rate.get(),
+        promised_bytes_per_second: promised.sum(),
+        promises: !link.borrows,
+    }
 }
 
 /// Adds the report of the disk's dispatcher.

@@ -19,6 +19,9 @@ use crate::volume_io::request::REQUEST_BYTES_MAX;
 const BLOCK_REMEDY: &str =
     "give a size such as 256 KiB or 1 MiB, or none: the pool then proposes one";
 
+/// Remedy for a volume on a disk that borrows its place on a link.
+const BORROWS_REMEDY: &str = "move the volume to a disk that promises, one of the first of the link's `disks`, or set admission = \"inflate\"";
+
 /// Remedy for an invalid range.
 const RANGE_REMEDY: &str = "give a range within the volume, in whole sectors of its disks (sizes in MiB or GiB are), or grow the volume";
 
@@ -165,5 +168,15 @@ pub(super) fn needs_now(
         );
         return Err(invalid("the range", reason, RANGE_REMEDY));
     }
-    Ok(path.needs(&map, &io.disks))
+    let needs = path.needs(&map, &io.disks);
+    let mut disks = needs.iter().map(|need| &io.disks[need.disk]);
+    let borrower = disks.find_map(|disk| Some((disk, disk.borrowed_link()?)));
+    if let Some((disk, link)) = borrower {
+        let reason = format!(
+            "its disk {} has no place of its own on link {link:?}, and serves best effort only",
+            disk.name
+        );
+        return Err(invalid("the volume", reason, BORROWS_REMEDY));
+    }
+    Ok(needs)
 }

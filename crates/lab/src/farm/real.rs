@@ -132,6 +132,7 @@ fn run_disk(of: &FarmRun<'_>, number: usize, path: &Path, begin: Time) -> Result
         thread: ThreadParams::dispatcher("disk"),
         places: Places::default(),
         patience: StallLimits::default(),
+        link: None,
     })?;
     let handle = dispatcher.handle();
     for task in &on_disk.tasks {

@@ -13,7 +13,8 @@ use crate::units::{Nanos, Sector, SectorCount, Time};
 impl DiskScheduler {
     /// The action to take now. Call it again after each event and after each `Issue`.
     pub fn decide(&mut self, now: Time) -> Decision {
-        let on_disk = self.flights.len() + usize::from(self.passing.is_some());
+        let on_disk =
+            self.flights.len() + usize::from(self.passing.is_some() || self.lent.is_some());
         if on_disk >= self.profile.outstanding() as usize {
             return Decision::Wait { until: None };
         }
@@ -303,6 +304,7 @@ impl DiskScheduler {
         service: Service,
         task: Option<TaskId>,
     ) -> Decision {
+        self.lent_last = false;
         let account = self.queue.account(pick.slot);
         self.queue.take(pick);
         self.servers.made_unready(now, account, &mut self.core);

@@ -33,6 +33,7 @@ impl DiskScheduler {
     pub fn pass(&mut self, now: Time, request: &Request) -> Option<Dispatch> {
         let nothing_else = self.is_empty()
             && self.passing.is_none()
+            && self.lent.is_none()
             && self.linger.is_none()
             && self.tasks.iter().all(|task| task.kind == TaskKind::Floor);
         let class = request.class;

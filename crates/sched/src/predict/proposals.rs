@@ -137,7 +137,7 @@ impl Predictor {
             Model::Rotating(_) if count > COUNT_MAX => FOREVER,
             Model::Rotating(mechanics) => self.anywhere(mechanics, self.zones[zone], 0, op, count),
         };
-        widened(time, self.widened_percent)
+        self.on_link(widened(time, self.widened_percent), op, count)
     }
 
     fn positioning_max(&self) -> u64 {

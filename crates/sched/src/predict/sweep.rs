@@ -26,7 +26,7 @@ impl Predictor {
             return FOREVER;
         }
         let modelled = self.known_after_seek(mechanics, op, start, count, 0);
-        widened(Nanos(modelled), self.widened_percent)
+        self.on_link(widened(Nanos(modelled), self.widened_percent), op, count)
     }
 
     /// Seek time charged in a sweep, from the last sector of one request to the first of the next.

@@ -10,7 +10,7 @@ use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op as Direction;
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Nanos, Sector, SectorCount, Time};
+use sched::units::{BytesPerSecond, Nanos, Sector, SectorCount, Time};
 use volume::{Geometry, Grade, Place};
 
 use crate::clock;
@@ -51,6 +51,8 @@ pub(crate) struct DiskCore {
     pub(crate) suspects: Suspects,
     /// The grades of its extents, as recorded.
     pub(crate) grades: Mutex<BTreeMap<u32, Grade>>,
+    /// The link that it shares.
+    pub(crate) link: Option<DiskLink>,
     /// Start of the window for measured utilisation, and the disk's busy time at that point.
     window: Mutex<(Time, Nanos)>,
 }
@@ -66,6 +68,16 @@ pub(crate) struct DiskParts {
     pub(crate) profile_is_measured: bool,
     pub(crate) capacity: SectorCount,
     pub(crate) block_bytes: u64,
+    pub(crate) link: Option<DiskLink>,
+}
+
+/// The link that a disk shares.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskLink {
+    pub(crate) name: String,
+    pub(crate) rate: BytesPerSecond,
+    /// True if it borrows a place there for each piece, so that it promises nothing.
+    pub(crate) borrows: bool,
 }
 
 impl DiskCore {
@@ -99,6 +111,7 @@ impl DiskCore {
             last_error: Mutex::new(None),
             suspects: Suspects::new(),
             grades: Mutex::default(),
+            link: parts.link,
             window: Mutex::new((clock::now(), Nanos::ZERO)),
             name: parts.name,
         }
@@ -205,9 +218,20 @@ impl DiskCore {
         kind: TaskKind,
         first_release: Time,
     ) -> Result<(), String> {
+        if let Some(link) = self.borrowed_link() {
+            return Err(format!(
+                "it has no place of its own on link {link:?}, and serves best effort only"
+            ));
+        }
         self.handle
             .join(id, params, kind, first_release)
             .map_err(|error| error.to_string())
+    }
+
+    /// The link on which it borrows a place, so that it promises nothing.
+    pub(crate) fn borrowed_link(&self) -> Option<&str> {
+        let link = self.link.as_ref().filter(|link| link.borrows)?;
+        Some(&link.name)
     }
 
     /// Removes a task. Returns the time from which its share is free; `None` if the disk does not know the
