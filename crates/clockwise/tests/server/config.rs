@@ -7,6 +7,13 @@ fn serve(site: &Site, text: &str) -> Outcome {
     site.run(&["serve"])
 }
 
+/// Two disks, and a link of these disks and this rate.
+fn link(disks: &str, rate: &str) -> String {
+    let of = |path| format!("[[disk]]\npath = \"{path}\"\nkind = \"file\"\n");
+    let link = format!("[[link]]\nname = \"l\"\ndisks = {disks}\nrate = {rate}\n");
+    of("d") + &of("e") + &link
+}
+
 #[test]
 fn each_wrong_key_is_shown_where_it_stands() {
     let site = Site::new(1);
@@ -246,6 +253,33 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["named twice"],
         ),
         ("not toml at all".to_owned(), ":1:", &["expected"]),
+        (link("[\"d\", \"e\"]", "\"0MB/s\""), ":10:8", &["zero"]),
+        (
+            link("[\"d\", \"f\"]", "\"1MB/s\""),
+            ":9:15",
+            &["link `l` names", "f, which is no disk", "[[disk]]"],
+        ),
+        (
+            link("[\"d\", \"./d\"]", "\"1MB/s\""),
+            ":9:15",
+            &["on a link already", "once"],
+        ),
+        (
+            link("[\"d\"]", "\"1MB/s\""),
+            ":8:8",
+            &["fewer than two disks"],
+        ),
+        (
+            link("[\"d\", \"e\"]", "\"1MB/s\"")
+                + "[[link]]\nname = \"l\"\nrate = \"1MB/s\"\ndisks = [\"d\", \"e\"]\n",
+            ":12:8",
+            &["two links are called `l`"],
+        ),
+        (
+            link("[\"d\", \"e\"]", "\"1MB/s\"") + "admission = \"hope\"\n",
+            ":11:13",
+            &["unknown variant `hope`", "inflate", "lend"],
+        ),
     ];
     for (text, place, words) in cases {
         let outcome = serve(&site, text);
@@ -420,7 +454,7 @@ fn the_example_is_a_configuration() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: [(&str, &str); 13] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
@@ -433,6 +467,7 @@ const SECTIONS: [(&str, &str); 12] = [
     ("scheduler", "[scheduler]"),
     ("patience", "[patience]"),
     ("disk", "[[disk]]"),
+    ("link", "[[link]]"),
 ];
 
 /// The keys that may stand at a place of the configuration, as the error for another one says.

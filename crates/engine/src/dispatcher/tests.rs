@@ -155,6 +155,7 @@ fn rig_with(places: Places, patience: StallLimits) -> Rig {
         thread: ThreadParams::ordinary("test-disk"),
         places,
         patience,
+        link: None,
     })
     .unwrap();
     let config = MemoryConfig {

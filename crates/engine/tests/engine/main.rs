@@ -10,6 +10,7 @@ mod descriptors;
 mod faults;
 mod fresh;
 mod handoffs;
+mod links;
 mod measuring;
 mod memlock;
 mod model;

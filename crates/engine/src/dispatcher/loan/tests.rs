@@ -102,6 +102,7 @@ fn rig() -> Rig {
             stalled_after: Nanos::from_secs(100_000),
             give_up_after: Nanos::from_secs(200_000),
         },
+        link: None,
     })
     .unwrap();
     let config = MemoryConfig {
