@@ -128,6 +128,17 @@ impl Stage<'_> {
         streams: &Streams,
         before: &StatusView,
     ) -> Result<FailingPlace, Failure> {
+        let what = "Letting a place of a drive fail ahead of a recording, which goes on over it";
+        self.output
+            .step(what, || self.fail_ahead(serving, streams, before))
+    }
+
+    fn fail_ahead(
+        &self,
+        serving: &Serving<'_>,
+        streams: &Streams,
+        before: &StatusView,
+    ) -> Result<FailingPlace, Failure> {
         let (volume, id) = streams.first_recording()?;
         let session: SessionView = serving.get(&format!("/v1/streams/{id}"))?;
         let (done, block) = (session.stream.blocks, session.stream.block_bytes);

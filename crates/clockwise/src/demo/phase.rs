@@ -119,16 +119,8 @@ impl Stage<'_> {
         let load = Load::start(self.runtime, target, seconds);
         let measured = self.measure(&serving, &streams, seconds, &too_much)?;
         let file_load = load.end(&self.interrupt)?;
-        let place = match is_first {
-            true => output.step(
-                "Letting a place of a drive fail ahead of a recording, which goes on over it",
-                || {
-                    self.fail_place(&serving, &streams, &measured.status)
-                        .map(Some)
-                },
-            )?,
-            false => None,
-        };
+        let place = is_first.then(|| self.fail_place(&serving, &streams, &measured.status));
+        let place = place.transpose()?;
         let ended = self.end_streams(&serving, streams)?;
         let recordings = self.compare_all(&serving, &ended)?;
         let filmed = cameras.map(|cameras| self.end_cameras(&serving, cameras));
