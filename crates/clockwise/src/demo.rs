@@ -1,15 +1,17 @@
 //! `clockwise demo`: the whole system at work on three emulated drives.
 //!
 //! Videos are published, recorded and played over RTSP, by ffmpeg; streams of bytes fill the drives up to
-//! about 80 % of what admission allows; and a file system on the same drives is busy. Everything takes a
-//! user's way: streams through RTSP or the API and the data socket, files through NBD. At the end it reports
-//! the promises and the measurements, and compares every frame and every byte. Without ffmpeg there are
+//! about 80 % of what admission allows; and a file system on the same drives is busy. Then a place of a drive
+//! fails under a recording. Everything takes a user's way: streams through RTSP or the API and the data socket,
+//! files through NBD. At the end it reports the promises and the measurements, and compares every frame and
+//! every byte. Without ffmpeg there are
 //! streams of bytes only.
 //!
 //! It leaves nothing behind, also after Ctrl-C. Values own the programs, mounts and files that it makes, and
 //! end them when they are dropped, in reverse order.
 
 mod cameras;
+mod failing_place;
 mod files;
 mod interrupt;
 mod measure;
@@ -28,6 +30,7 @@ mod volumes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use failing_place::FailingPlace;
 use interrupt::{Interrupt, exit_status};
 use mount::Mounted;
 use tokio::runtime::Runtime;
@@ -170,12 +173,14 @@ fn play(
         phases.push(run.phase);
     }
     // Misses under plain EDF break no promise: EDF blocks for as long as best effort takes.
-    let is_kept = phases
-        .first()
-        .is_some_and(|phase| phase.misses == 0 && phase.filmed.is_none_or(|of| of.misses == 0))
-        && phases.iter().all(|phase| {
-            phase.different() == 0 && phase.filmed.is_none_or(|of| of.different() == 0)
-        });
+    let is_kept = phases.first().is_some_and(|phase| {
+        let failing = phase.failing_place.as_ref();
+        phase.misses == 0
+            && phase.filmed.is_none_or(|of| of.misses == 0)
+            && failing.is_none_or(FailingPlace::is_kept)
+    }) && phases
+        .iter()
+        .all(|phase| phase.different() == 0 && phase.filmed.is_none_or(|of| of.different() == 0));
     let block = phases.first().map_or(0, |phase| phase.block_bytes);
     let cameras = phases.first().map_or(0, |phase| phase.promise.cameras);
     Ok(Report {

@@ -20,7 +20,7 @@ use super::stage::{Serving, Stage};
 use crate::client::ApiClient;
 use crate::failure::{Failure, io_failure};
 use crate::wire::recordings::RecordingView;
-use crate::wire::view::StatusView;
+use crate::wire::view::{StatusView, StreamView};
 
 /// Longest time until a camera's first block is on the drives, and until a player shows something.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
@@ -53,12 +53,7 @@ pub(super) struct Filmed {
 impl Filmed {
     /// Adds the results of its blocks.
     pub(super) fn with_blocks(self, status: &StatusView) -> Self {
-        let streams = || {
-            status
-                .streams
-                .iter()
-                .filter(|of| of.volume.starts_with(VOLUMES))
-        };
+        let streams = || status.streams.iter().filter(|of| is_filmed(of));
         Self {
             promised_bytes_per_second: streams().map(|of| of.rate_bytes_per_second).sum(),
             blocks: streams().map(|of| of.blocks).sum(),
@@ -75,6 +70,11 @@ impl Filmed {
 
 /// Prefix of the cameras' volumes.
 const VOLUMES: &str = "rtsp-";
+
+/// True for streams of cameras and their players.
+pub(super) fn is_filmed(stream: &StreamView) -> bool {
+    stream.volume.starts_with(VOLUMES)
+}
 
 /// The volume of a camera.
 fn volume(scheduler: &str, number: usize) -> String {

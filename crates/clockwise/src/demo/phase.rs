@@ -3,7 +3,7 @@
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::cameras::Cameras;
+use super::cameras::{Cameras, is_filmed};
 use super::files::{self, FileLoad, Target};
 use super::interrupt::Interrupt;
 use super::measure::Measured;
@@ -16,8 +16,7 @@ use super::streams::Ended;
 use super::text::refusal_text;
 use super::volumes::{DESKS_VOLUME, FILES_VOLUME};
 use crate::failure::Failure;
-use crate::wire::streams::SessionView;
-use crate::wire::view::{StatusView, WarningView};
+use crate::wire::view::{StatusView, StreamView, WarningView};
 
 /// A finished run.
 pub(super) struct Run {
@@ -120,6 +119,8 @@ impl Stage<'_> {
         let load = Load::start(self.runtime, target, seconds);
         let measured = self.measure(&serving, &streams, seconds, &too_much)?;
         let file_load = load.end(&self.interrupt)?;
+        let place = is_first.then(|| self.fail_place(&serving, &streams, &measured.status));
+        let place = place.transpose()?;
         let ended = self.end_streams(&serving, streams)?;
         let recordings = self.compare_all(&serving, &ended)?;
         let filmed = cameras.map(|cameras| self.end_cameras(&serving, cameras));
@@ -130,6 +131,8 @@ impl Stage<'_> {
         serving.close()?;
         let phase = Phase {
             filmed,
+            failing_place: place
+                .map(|place| place.with_streams(&measured.status, &ended, &recordings)),
             ..concluded(promise, measured, &ended, recordings, file_load, too_much)
         };
         Ok(Run { phase, warnings })
@@ -192,21 +195,22 @@ fn concluded(
     file_load: FileLoad,
     too_much: TooMuch,
 ) -> Phase {
-    let sum = |value: fn(&SessionView) -> u64| ended.sessions.iter().map(value).sum();
-    let max = |value: fn(&SessionView) -> u64| ended.sessions.iter().map(value).max().unwrap_or(0);
     let status = measured.status;
+    let streams = || status.streams.iter().filter(|of| !is_filmed(of));
+    let sum = |value: fn(&StreamView) -> u64| streams().map(value).sum();
+    let max = |value: fn(&StreamView) -> u64| streams().map(value).max().unwrap_or(0);
     Phase {
         scheduler: status.scheduler,
         seconds: measured.seconds,
         promised_bytes_per_second: RATE.get() * (promise.recorded + promise.played),
         promise,
         measured_bytes_per_second: measured.rate,
-        block_bytes: max(|session| session.stream.block_bytes),
-        blocks: sum(|session| session.stream.blocks),
-        misses: sum(|session| session.stream.misses),
-        misses_gross: sum(|session| session.stream.misses_gross),
-        late_net_max_ns: max(|session| session.stream.late_net_max_ns),
-        late_max_ns: max(|session| session.stream.late_max_ns),
+        block_bytes: max(|of| of.block_bytes),
+        blocks: sum(|of| of.blocks),
+        misses: sum(|of| of.misses),
+        misses_gross: sum(|of| of.misses_gross),
+        late_net_max_ns: max(|of| of.late_net_max_ns),
+        late_max_ns: max(|of| of.late_max_ns),
         overruns: status.disks.iter().map(|disk| disk.overruns).sum(),
         best_effort: status.best_effort,
         disks: status.disks,
@@ -214,6 +218,7 @@ fn concluded(
         too_much,
         recordings,
         filmed: None,
+        failing_place: None,
         played_bytes: ended.played_bytes,
         played_different: ended.played_different,
     }

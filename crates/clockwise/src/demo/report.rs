@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::cameras::Filmed;
+use super::failing_place::FailingPlace;
 use super::files::FileLoad;
 use super::media::ClipSource;
 use crate::failure::RefusalView;
@@ -83,6 +84,8 @@ pub(super) struct Phase {
     pub recordings: Vec<Recording>,
     /// Recordings of cameras over RTSP and the players' output, if there were any.
     pub filmed: Option<Filmed>,
+    /// The place that failed after the measurement, in the run that counts.
+    pub failing_place: Option<FailingPlace>,
     /// Bytes played.
     pub played_bytes: u64,
     /// Bytes played that are not those that were recorded.

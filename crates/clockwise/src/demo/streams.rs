@@ -100,6 +100,13 @@ impl Streams {
         self.players.len() as u64
     }
 
+    /// The volume and the session of the first recording.
+    pub(super) fn first_recording(&self) -> Result<(&str, u64), Failure> {
+        let first = self.recorders.first();
+        let first = first.ok_or_else(|| Failure::bug("nothing is recorded"))?;
+        Ok((&first.volume, first.peer.id))
+    }
+
     /// The size of their blocks, as the pool proposed it.
     pub(super) fn block(&self) -> Bytes {
         self.block

@@ -1,5 +1,7 @@
 //! Results of the demo, for people.
 
+mod failing_place;
+
 use std::fmt::Write as _;
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -274,6 +276,9 @@ pub(super) fn report(report: &Report) -> String {
             phase.scheduler,
             drives(phase)
         );
+        if let Some(place) = &phase.failing_place {
+            let _ = write!(text, "\n{}", failing_place::section(place));
+        }
     }
     let _ = writeln!(text, "\nVideo: {}.", report.clips.what);
     if let Some(note) = &report.file_load_note {
@@ -328,6 +333,9 @@ fn verdict(report: &Report) -> String {
     } else {
         String::from("NOT every promise was kept.\n")
     };
+    if let Some(place) = &promised.failing_place {
+        text += &failing_place::verdict(place);
+    }
     if promised.misses > 0 {
         let _ = writeln!(
             text,
@@ -413,6 +421,7 @@ mod tests {
             },
             recordings: Vec::new(),
             filmed: None,
+            failing_place: None,
             played_bytes: 0,
             played_different: 0,
         }

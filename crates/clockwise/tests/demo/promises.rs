@@ -68,6 +68,10 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
         assert!(number(&load["nbd_reads"], "count") > 0, "{load:#}");
         assert_eq!(load["is_mounted"], may_mount, "{report:#}");
     }
+    a_place_failed_and_nothing_was_lost(exact);
+    let place = &exact["failing_place"];
+    assert_eq!(number(place, "late_others"), 0, "{place:#}");
+    assert_eq!(edf["failing_place"], Value::Null);
     // In the short run beside it no program need come to an end.
     if may_mount {
         let load = &exact["file_load"];
@@ -151,6 +155,24 @@ fn all_bytes_are_right(phase: &Value) {
         assert_eq!(number(recording, "different"), 0, "{phase:#}");
         assert!(number(recording, "bytes") > 1_000_000, "{phase:#}");
     }
+}
+
+/// Checks that a place failed under a recording, and that all that was to be written there is elsewhere. The
+/// place fails for reads too, so nothing of it was compared there.
+#[track_caller]
+fn a_place_failed_and_nothing_was_lost(phase: &Value) {
+    let place = &phase["failing_place"];
+    assert_eq!(place["volume"], list(phase, "recordings")[0]["volume"]);
+    for some in ["bytes", "failed_writes", "extents_left", "blocks"] {
+        assert!(number(place, some) > 0, "{some}: {place:#}");
+    }
+    for none in ["lost_blocks", "different"] {
+        assert_eq!(number(place, none), 0, "{none}: {place:#}");
+    }
+    assert!(
+        number(place, "late_again") <= number(place, "failed_writes"),
+        "{place:#}"
+    );
 }
 
 /// Checks that cameras recorded over RTSP and what they recorded was played, each frame as it was published.
@@ -260,6 +282,17 @@ fn its_table_says_that_all_is_well(text: &str) {
     let missed = only("DEADLINES MISSED").split(' ').next();
     assert_eq!(missed, Some("0"), "{text}");
     assert_eq!(rows("every byte compared"), ["all right"; 2], "{text}");
+    assert_eq!(
+        only("every byte of the recording compared"),
+        "all right",
+        "{text}"
+    );
+    let number = |name| only(name).parse::<u64>().expect("a number");
+    assert!(
+        number("writes that failed there and were made elsewhere") > 0,
+        "{text}"
+    );
+    assert_eq!(number("blocks lost"), 0, "{text}");
     for moved in ["recorded", "played"] {
         let (amount, unit) = only(moved).split_once(' ').expect("a size");
         assert!(
@@ -268,9 +301,13 @@ fn its_table_says_that_all_is_well(text: &str) {
         );
         assert!(unit.ends_with("iB"), "{text}");
     }
-    let last = text.trim_end().lines().last().unwrap_or_default();
+    let mut last = text.trim_end().lines().rev().take(3);
     assert!(
-        last.starts_with("Every deadline promised under exact was met"),
+        last.any(|line| line.starts_with("Every deadline promised under exact was met")),
+        "{text}"
+    );
+    assert!(
+        text.contains("No block was lost where a place of drive-0 failed: "),
         "{text}"
     );
 }
@@ -318,6 +355,7 @@ fn goes_through_nbd(command: Command, scratch: &Path, reason: &str) {
     let phase = &report["phases"][0];
     assert_eq!(phase["file_load"]["is_mounted"], false, "{phase:#}");
     assert_eq!(phase["played_different"], 0, "{phase:#}");
+    a_place_failed_and_nothing_was_lost(phase);
     for count in ["nbd_reads", "nbd_writes"] {
         let count = phase["file_load"][count]["count"].as_u64();
         assert!(count.is_some_and(|count| count > 0), "{phase:#}");
