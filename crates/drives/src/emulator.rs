@@ -23,6 +23,11 @@
 //! host's hiccups are neither blamed on a scheduler nor hidden. The model's clock is not affected: the
 //! next request is timed from its own issue.
 //!
+//! # Drives that share a link
+//!
+//! Drives of one [`DriveOptions::link`] complete when its [model](crate::link) says so. A transfer that begins on
+//! another drive may delay a request until its own transfer has ended, so the drive asks the link again at that time.
+//!
 //! # Durability
 //!
 //! A write that has completed is in the host's page cache: it survives the death of this process
@@ -37,6 +42,7 @@
 
 mod fault;
 mod lead;
+mod link;
 mod stats;
 mod store;
 mod worker;
@@ -55,6 +61,7 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
 pub use fault::{FaultId, RangeFault};
+pub use link::EmulatedLink;
 pub use stats::{DriveStats, LATE_LIMIT, LatenessSummary, ServiceLogEntry};
 
 use crate::plant::{Plant, PlantSpec};
@@ -84,6 +91,8 @@ pub struct DriveOptions {
     /// rest. Both may wake late by this much without a late completion. `None`: the time that this host takes
     /// to wake both, except one time in 200; between 0.1 and 0.5 ms.
     pub lead: Option<Nanos>,
+    /// The link that it shares with other drives; `None` for a drive with a link of its own.
+    pub link: Option<Arc<EmulatedLink>>,
 }
 
 /// Shared between the dispatcher's side, the drive's thread and whoever holds a control.
@@ -151,7 +160,7 @@ impl EmulatedDrive {
             cpus: None,
             io_flusher: true,
         };
-        let worker = worker::Worker::new(Arc::clone(&shared), plant, store);
+        let worker = worker::Worker::new(Arc::clone(&shared), plant, store, options.link.clone());
         let (thread, denied) = rt::spawn(&params, move || worker.run())?;
         Ok(Self {
             shared,

@@ -29,7 +29,8 @@
 //!
 //! Without a controller: caching (measured drives had it off; Clockwise turns it off) and remapped sectors. In both
 //! kinds: command queueing inside the drive, retries (faults are injected by the emulator), thermal
-//! recalibration, and several drives on one bus. `docs/design/emulator.md` lists the simplifications.
+//! recalibration, and several drives on one bus (see [`link`](crate::link)). `docs/design/emulator.md` lists the
+//! simplifications.
 
 pub(crate) mod controller;
 mod divisor;

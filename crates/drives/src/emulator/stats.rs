@@ -186,6 +186,7 @@ mod tests {
             moved,
             posted: DUE,
             called_at: None,
+            crossing: None,
         }
     }
 

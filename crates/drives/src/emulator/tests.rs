@@ -1,7 +1,9 @@
 //! A request that the drive's thread is done with and that is not over: its owner sleeps or spins, and
 //! has to hear of whatever becomes of it.
 
-use engine::buffer::{Memory, MemoryConfig};
+mod link;
+
+use engine::buffer::{Account, Memory, MemoryConfig};
 use sched::request::Op;
 use sched::units::Bytes;
 
@@ -13,6 +15,48 @@ const MANY_ROTATIONS: u32 = 7_200;
 
 /// Retries of one that is to be over soon, but not before the test has stopped the drive: a second.
 const SOME_ROTATIONS: u32 = 120;
+
+/// So that a drive's thread is done with a request at once, long before it is over.
+const LONG_LEAD: Option<Nanos> = Some(Nanos::from_secs(1_000));
+
+const FEW_SECTORS: SectorCount = SectorCount(8);
+
+fn atlas() -> PlantSpec {
+    PlantSpec::built_in("quantum-atlas-ii").unwrap()
+}
+
+fn account() -> Account {
+    let config = MemoryConfig {
+        lock: false,
+        ..MemoryConfig::new(Bytes::from_mib(8))
+    };
+    let memory = Memory::new(&config).unwrap();
+    memory.open_account("test", Bytes(0)).unwrap()
+}
+
+fn request(memory: &Account, op: Op, start: Sector, count: SectorCount) -> DiskIo {
+    let bytes = count.bytes().get() as usize;
+    let buffer = memory.allocate(bytes).unwrap();
+    DiskIo {
+        tag: 1,
+        op,
+        start,
+        count,
+        segments: buffer.segments(op, 0..bytes).unwrap(),
+        durable: false,
+    }
+}
+
+/// Retries of the first sectors.
+fn retries(rotations: u32) -> RangeFault {
+    RangeFault {
+        start: Sector(0),
+        count: FEW_SECTORS,
+        op: None,
+        rotations,
+        errno: None,
+    }
+}
 
 /// A drive that is done with its request, which takes so many rotations longer, long before it is over.
 struct Posted {
@@ -26,37 +70,16 @@ struct Posted {
 impl Posted {
     fn new(rotations: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let spec = PlantSpec::built_in("quantum-atlas-ii").unwrap();
         let options = DriveOptions {
-            lead: Some(Nanos::from_secs(1_000)),
+            lead: LONG_LEAD,
             ..DriveOptions::default()
         };
-        let mut drive =
-            EmulatedDrive::create(&folder.path().join("drive"), spec, &options).unwrap();
+        let path = folder.path().join("drive");
+        let mut drive = EmulatedDrive::create(&path, atlas(), &options).unwrap();
         let control = drive.control();
-        let count = SectorCount(8);
-        control.inject(RangeFault {
-            start: Sector(0),
-            count,
-            op: None,
-            rotations,
-            errno: None,
-        });
-        let config = MemoryConfig {
-            lock: false,
-            ..MemoryConfig::new(Bytes::from_mib(4))
-        };
-        let account = Memory::new(&config).unwrap().open_account("test", Bytes(0));
-        let buffer = account.unwrap().allocate(4096).unwrap();
+        control.inject(retries(rotations));
         drive
-            .submit(DiskIo {
-                tag: 1,
-                op: Op::Read,
-                start: Sector(0),
-                count,
-                segments: buffer.segments(Op::Read, 0..4096).unwrap(),
-                durable: false,
-            })
+            .submit(request(&account(), Op::Read, Sector(0), FEW_SECTORS))
             .unwrap();
         assert!(drive.shared.finished.wait(None));
         let due = lock(&drive.shared.state).finished[0].due;

@@ -12,6 +12,7 @@ use sched::units::{Sector, SectorCount, Time};
 
 use super::fault::{Faults, Verdict};
 use super::lead::Lead;
+use super::link::{Crossing, EmulatedLink};
 use super::store::Store;
 use super::{PLACES, Shared, lock};
 use crate::plant::{Plant, Service};
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub(super) finished: Vec<Finished>,
     /// Requests in the drive, from submission until they are handed over.
     pub(super) held: usize,
+    /// When the last request on the link is over, as far as is known.
+    pub(super) linked_until: Time,
     pub(super) faults: Faults,
     /// Since when it has been stalled, if it is.
     pub(super) stalled: Option<Time>,
@@ -46,6 +49,7 @@ impl State {
             queue: VecDeque::with_capacity(PLACES),
             finished: Vec::with_capacity(PLACES),
             held: 0,
+            linked_until: Time::ZERO,
             faults: Faults::default(),
             stalled: None,
             gone: None,
@@ -67,6 +71,7 @@ impl State {
         {
             self.lead.learn(now.saturating_since(called_at));
         }
+        self.ask_link(now);
         let by = self.stalled.map_or(now, |since| since.min(now));
         let is_over = |finished: &&Finished| {
             finished.due <= by || matches!(finished.result, Err(DiskError::Gone { .. }))
@@ -76,6 +81,20 @@ impl State {
         self.held -= count;
         let next = self.finished.first().filter(|_| self.stalled.is_none());
         next.map(|finished| finished.due)
+    }
+
+    /// Asks the link when the last request is over. Returns when to ask again, unless its transfer has ended.
+    fn ask_link(&mut self, now: Time) -> Option<Time> {
+        let last = self.finished.last_mut()?;
+        let crossing = last.crossing.as_ref()?;
+        let ends = crossing.ends();
+        last.due = last.due.max(ends + crossing.extra());
+        self.linked_until = last.due;
+        if ends > now {
+            return Some(ends);
+        }
+        last.crossing = None;
+        None
     }
 
     /// Goes on after a stall: what was not over when it began is over now at the earliest.
@@ -91,6 +110,7 @@ impl State {
 
     /// Fails what is not over yet: the drive is gone.
     pub(super) fn fail_unfinished(&mut self, now: Time, errno: i32) {
+        self.ask_link(now);
         let by = self.stalled.map_or(now, |since| since.min(now));
         for finished in self
             .finished
@@ -100,6 +120,7 @@ impl State {
             finished.due = now;
             finished.result = Err(DiskError::Gone { errno });
             finished.host_failed = false;
+            finished.crossing = None;
         }
     }
 }
@@ -129,6 +150,8 @@ pub(super) struct Finished {
     pub(super) posted: Time,
     /// When the thread was to call whoever waits for it, until that one has looked.
     pub(super) called_at: Option<Time>,
+    /// Its transfer, until that has ended on the link.
+    pub(super) crossing: Option<Crossing>,
 }
 
 /// Next action of the thread.
@@ -144,15 +167,22 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     plant: Plant,
     store: Store,
+    link: Option<Arc<EmulatedLink>>,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, plant: Plant, store: Store) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        plant: Plant,
+        store: Store,
+        link: Option<Arc<EmulatedLink>>,
+    ) -> Self {
         lock(&shared.state).has_cache = store.has_cache();
         Self {
             shared,
             plant,
             store,
+            link,
         }
     }
 
@@ -175,6 +205,7 @@ impl Worker {
         let _ = self.store.shut_down();
         let mut state = lock(&self.shared.state);
         state.queue.clear();
+        state.finished.clear();
         state.ended = true;
         self.shared.changed.notify_all();
     }
@@ -205,12 +236,16 @@ impl Worker {
     fn serve(&mut self, job: Job, verdict: Verdict) {
         let Job { io, issued } = job;
         let service = self.plant.service(issued, io.op, io.start, io.count);
+        let crossing = self.link.clone().map(|link| {
+            let rotation = self.plant.spec().rotation();
+            Crossing::begin(link, (io.op, io.count), service, rotation, verdict.extra)
+        });
         let transferred = verdict
             .fails
             .map_or(io.count, |(_, before)| SectorCount(before));
         let mut outcome = self.store.transfer(&io, transferred);
         let moved = clock::now();
-        let held = self.hold(service.completed + verdict.extra);
+        let held = self.hold(service.completed + verdict.extra, crossing);
         self.plant.busy_at_least_until(held.until);
         if outcome.is_ok() && held.gone.is_none() && io.op == Op::Write && io.durable {
             outcome = self.store.force(io.start, transferred);
@@ -229,6 +264,23 @@ impl Worker {
             (None, Ok(()), None) => Ok(()),
         };
         self.finish(io, issued, service, held, moved, result, host_failed);
+        self.await_link();
+    }
+
+    /// Waits until nothing can delay the transfer of the last request: the drive is busy with it until then.
+    fn await_link(&mut self) {
+        loop {
+            let again = {
+                let mut state = lock(&self.shared.state);
+                let again = state.ask_link(clock::now());
+                self.plant.busy_at_least_until(state.linked_until);
+                again.filter(|_| !state.shut_down)
+            };
+            if again.is_none() {
+                return;
+            }
+            self.shared.work.wait(again);
+        }
     }
 
     #[expect(
@@ -269,6 +321,7 @@ impl Worker {
             moved,
             posted: clock::now(),
             called_at: held.called_at,
+            crossing: held.crossing,
         });
         if let Some(errno) = state.gone {
             // The drive may have gone since the thread last looked.
@@ -279,7 +332,7 @@ impl Worker {
     }
 
     /// Waits until a little before `due`, later if the drive is stalled meanwhile, or until it is gone.
-    fn hold(&self, mut due: Time) -> Held {
+    fn hold(&self, mut due: Time, crossing: Option<Crossing>) -> Held {
         let mut was_stalled = false;
         let mut called_at = None;
         loop {
@@ -288,6 +341,9 @@ impl Worker {
                 let lead = state.lead.get();
                 (state.gone, state.stalled.is_some(), state.shut_down, lead)
             };
+            if let Some(crossing) = &crossing {
+                due = due.max(crossing.ends() + crossing.extra());
+            }
             let now = clock::now();
             if gone.is_some() || shut_down {
                 let gone = gone.or(Some(Errno::SHUTDOWN.raw_os_error()));
@@ -295,6 +351,7 @@ impl Worker {
                     until: now.min(due),
                     gone,
                     called_at: None,
+                    crossing: None,
                 };
             }
             if stalled {
@@ -313,6 +370,7 @@ impl Worker {
                     gone: None,
                     // The lead may have grown while the thread slept.
                     called_at: called_at.map(|at: Time| at.min(now)),
+                    crossing,
                 };
             }
             called_at = Some(post_at);
@@ -343,6 +401,7 @@ impl Worker {
                 until: now,
                 gone: Some(errno),
                 called_at: None,
+                crossing: None,
             };
             self.finish(
                 io,
@@ -366,6 +425,7 @@ struct Held {
     gone: Option<i32>,
     /// When the thread was to wake, if it slept until then.
     called_at: Option<Time>,
+    crossing: Option<Crossing>,
 }
 
 #[cfg(test)]

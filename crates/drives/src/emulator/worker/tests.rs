@@ -24,6 +24,7 @@ fn two_done() -> State {
         moved: Time(2),
         posted: Time(50),
         called_at: Some(Time(40)),
+        crossing: None,
     }));
     state
 }
