@@ -11,9 +11,10 @@ use std::fs::{FileType, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drives::emulator::{DriveControl, DriveOptions, EmulatedDrive};
+use drives::emulator::{DriveControl, DriveOptions, EmulatedDrive, EmulatedLink};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::pool::{Link, PoolDisk};
@@ -100,9 +101,11 @@ pub fn open(config: &Config, absent: MissingFiles) -> Result<OpenDisks, Failure>
         emulated: Vec::new(),
         links: Vec::new(),
     };
-    for (disk, is_missing) in config.disks.iter().zip(is_missing) {
+    let emulated_links = links::emulated(&config.links);
+    for (index, (disk, is_missing)) in config.disks.iter().zip(is_missing).enumerate() {
         let created = is_missing.then_some(&mut opened.made);
-        let (pool_disk, drive, control) = open_one(disk, created, &opened.memory)?;
+        let link = emulated_links.get(&index).cloned();
+        let (pool_disk, drive, control) = open_one(disk, created, link, &opened.memory)?;
         let control = control.map(|control| (pool_disk.name.clone(), control));
         opened.emulated.extend(control);
         opened.disks.push(pool_disk);
@@ -304,6 +307,7 @@ fn not_created(disk: &DiskConfig, error: &io::Error) -> Failure {
 fn open_one(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
+    link: Option<Arc<EmulatedLink>>,
     memory: &Memory,
 ) -> Result<(PoolDisk, Drive, Option<DriveControl>), Failure> {
     let mut control = None;
@@ -317,7 +321,7 @@ fn open_one(
             Box::new(retry_while_busy(open).map_err(|error| unusable(disk, &error))?)
         }
         DiskKind::Emulated => {
-            let drive = emulated(disk, created)?;
+            let drive = emulated(disk, created, link)?;
             control = Some(drive.control());
             Box::new(drive)
         }
@@ -356,11 +360,15 @@ fn retry_while_busy<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 fn emulated(
     disk: &DiskConfig,
     created: Option<&mut CreatedFiles>,
+    link: Option<Arc<EmulatedLink>>,
 ) -> Result<EmulatedDrive, Failure> {
     let plant = disk.plant.clone().ok_or_else(|| {
         bad_disk(disk, "it has no `plant`").help("set `plant` to the drive model to emulate")
     })?;
-    let options = DriveOptions::default();
+    let options = DriveOptions {
+        link,
+        ..DriveOptions::default()
+    };
     let drive = if created.is_some() {
         EmulatedDrive::create(&disk.path, plant, &options)
     } else {

@@ -1,7 +1,9 @@
 //! Disks that share a link: longer predictions, and which of them promise.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use drives::emulator::EmulatedLink;
 use engine::pool::{Link, PoolDisk};
 use sched::link::{LinkShare, carried};
 use sched::units::BytesPerSecond;
@@ -9,6 +11,17 @@ use sched::units::BytesPerSecond;
 use crate::config::{LinkAdmission, LinkConfig};
 use crate::failure::Failure;
 use crate::quantity::Rate;
+
+/// The emulated link of each disk that is on one, by its place in the list of disks.
+pub(super) fn emulated(links: &[LinkConfig]) -> HashMap<usize, Arc<EmulatedLink>> {
+    let mut of_disks = HashMap::new();
+    for link in links {
+        let emulated = Arc::new(EmulatedLink::new(link.rate));
+        let disks = link.disks.iter();
+        of_disks.extend(disks.map(|disk| (*disk, Arc::clone(&emulated))));
+    }
+    of_disks
+}
 
 /// Gives the disks of each link their share of it. Returns the links for the pool.
 ///

@@ -21,6 +21,7 @@ mod kill;
 mod kill_changes;
 mod large_sectors;
 mod life;
+mod links;
 mod measure;
 mod names;
 mod nbd_clients;
