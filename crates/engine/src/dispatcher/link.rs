@@ -42,8 +42,8 @@ pub struct LinkPlaces {
     news: Box<[AtomicBool]>,
     /// By disk without a place.
     asks: Box<[AtomicU64]>,
-    /// By disk with a place: the number of the loan that came back last.
-    returned: Box<[AtomicU64]>,
+    /// By disk with a place: the number of the loan that has not come back; zero if there is none.
+    out: Box<[AtomicU64]>,
 }
 
 impl LinkPlaces {
@@ -54,14 +54,14 @@ impl LinkPlaces {
         let none = |count| (0..count).map(|_| AtomicU64::new(NONE)).collect();
         Arc::new(Self {
             asks: none(borrowers),
-            returned: none(lenders),
+            out: none(lenders),
             news: bells.iter().map(|_| AtomicBool::new(false)).collect(),
             bells: bells.into(),
         })
     }
 
     fn lenders(&self) -> usize {
-        self.returned.len()
+        self.out.len()
     }
 
     fn ring(&self, disk: usize) {
@@ -73,7 +73,7 @@ impl LinkPlaces {
     #[must_use]
     pub fn end(self: &Arc<Self>, disk: usize) -> LinkEnd {
         let places = Arc::clone(self);
-        match disk.checked_sub(self.returned.len()) {
+        match disk.checked_sub(self.lenders()) {
             None => LinkEnd::Lender(Lender {
                 places,
                 disk,
@@ -182,8 +182,8 @@ impl Lender {
 
     /// Until when the place is lent; `None`: it is here.
     fn lent_until(&mut self, now: Time) -> Option<Time> {
-        let came_back = self.places.returned[self.disk].load(Ordering::Acquire) == self.loan;
-        self.lent = self.lent.filter(|until| now < *until && !came_back);
+        let is_out = self.places.out[self.disk].load(Ordering::Acquire) == self.loan;
+        self.lent = self.lent.filter(|until| now < *until && is_out);
         self.lent
     }
 
@@ -205,7 +205,9 @@ impl Lender {
             if asked & STATE != ASKED || !fits(service) {
                 continue;
             }
-            let loan = (self.loan + 1) & LOAN_MASK;
+            // From 1 to the mask.
+            let loan = self.loan % LOAN_MASK + 1;
+            self.places.out[self.disk].store(loan, Ordering::Release);
             let granted =
                 asked & !STATE | GRANTED | (self.disk as u64) << LENDER_SHIFT | loan << LOAN_SHIFT;
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
@@ -213,7 +215,8 @@ impl Lender {
                 .compare_exchange(asked, granted, success, failure)
                 .is_err()
             {
-                // Another disk was first, and has rung if there is more to do.
+                // Another disk was first, or the ask has changed. Other asks may be left, so look again.
+                self.places.ring(self.disk);
                 return None;
             }
             self.loan = loan;
@@ -281,8 +284,13 @@ impl Borrower {
         if word & STATE == GRANTED {
             let lender = (word >> LENDER_SHIFT) as usize & LINK_DISKS_MAX;
             let loan = word >> LOAN_SHIFT & LOAN_MASK;
-            self.places.returned[lender].store(loan, Ordering::Release);
+            // A loan that comes back late is not the one that is out.
+            let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.places.out[lender].compare_exchange(loan, NONE, success, failure);
             self.places.ring(lender);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
