@@ -114,6 +114,38 @@ fn a_loan_for_a_shorter_piece_is_not_used_for_a_longer_one() {
     assert_eq!(borrower.begins(NOW), RequestId(2));
 }
 
+#[test]
+fn a_disk_that_does_not_answer_asks_for_nothing_and_lends_always() {
+    let places = places(3, 1);
+    let (mut lender, mut gone) = (Side::of(&places, 0), Side::of(&places, 1));
+    let mut borrower = Side::of(&places, 2);
+    submit(&mut gone.disk, NOW, 1, 8);
+    gone.waits(NOW);
+    assert_eq!(gone.end.lend_unused(NOW), None);
+    lender.waits(NOW);
+    submit(&mut borrower.disk, NOW, 2, 8);
+    borrower.waits(NOW);
+    let until = lender.end.lend_unused(NOW);
+    assert!(until.is_some());
+    assert_eq!(lender.end.lend_unused(NOW), until);
+    assert_eq!(borrower.begins(NOW), RequestId(2));
+}
+
+#[test]
+fn a_place_is_not_used_when_its_time_is_over() {
+    let places = places(2, 1);
+    let (mut lender, mut borrower) = (Side::of(&places, 0), Side::of(&places, 1));
+    submit(&mut borrower.disk, NOW, 1, 8);
+    borrower.waits(NOW);
+    let until = lender.lends(NOW);
+    submit(&mut lender.disk, NOW, 2, 8);
+    borrower.waits(until);
+    let own = lender.begins(until);
+    assert!(lender.ends(until + Nanos(1), own));
+    assert!(lender.lends(until + Nanos(1)) > until);
+    assert_eq!(borrower.begins(until + Nanos(2)), RequestId(1));
+}
+
 /// The first piece overruns. When it ends, the second one's loan is out; then that one has come back.
 #[test]
 fn a_loan_that_comes_back_late_changes_no_other() {
@@ -205,7 +237,7 @@ impl Link {
 fn threads_use_no_more_places_than_there_are_and_all_of_them_are_served() {
     let seed = testkit::seed("places of a link", None);
     for (disks, lenders) in [(2, 1), (3, 1), (3, 2), (6, 3)] {
-        let each = 2_000;
+        let each = 500;
         let link = Link {
             places: places(disks, lenders),
             executing: AtomicUsize::new(0),
