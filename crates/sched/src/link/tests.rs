@@ -1,6 +1,8 @@
 //! Delays on a link: examples, and any fair link byte by byte.
 
 use super::*;
+use alloc::vec;
+use alloc::vec::Vec;
 use testkit::Random;
 
 const MIB: u64 = 1 << 20;

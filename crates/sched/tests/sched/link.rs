@@ -6,6 +6,7 @@
 
 mod inflate;
 mod lend;
+mod random;
 
 use crate::common::{Pair, admit, params};
 use sched::core::{Core, CoreOptions, JobKey};
