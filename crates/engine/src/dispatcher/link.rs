@@ -263,8 +263,8 @@ impl Borrower {
         Decision::Wait { until: None }
     }
 
-    /// True if the disk has a place for a piece of this time. Otherwise it has asked for one. A place whose time is over
-    /// is not here any more.
+    /// True if the disk has a place for a piece of this time. Otherwise it has asked for one. A place whose time is
+    /// over is not here any more.
     fn has_place(&mut self, now: Time, service: Nanos) -> bool {
         let wanted = service.get().min(TIME_MAX);
         let ask = &self.places.asks[self.borrower];
