@@ -7,9 +7,10 @@
 //!
 //! # Model
 //!
-//! A link of rate R has m disks. It moves data in bursts, and divides itself fairly: of any m bursts in a row, each
-//! disk that has data to move gets one. So a disk gets at least R / m, after at most m - 1 bursts of others. The
-//! buffer of a drive holds a whole request.
+//! A link of rate R has m disks. It moves data in bursts, and divides itself fairly: while a disk waits to move data,
+//! each other disk gets one burst at most, the burst under way included. So a disk gets at least R / m, after at most
+//! m - 1 bursts of others. A burst also takes the data that comes while it lasts. The buffer of a drive holds a whole
+//! request.
 //!
 //! # Two answers
 //!
@@ -47,17 +48,18 @@ pub(crate) struct LinkDrive {
 }
 
 impl LinkShare {
-    /// Time by which the transfer of `bytes` ends later than on a link of its own, at most:
-    /// max(0, b m / R - b / r) + (m - 1) burst / R. Bytes that come at once have no part in b / r.
+    /// Time by which the transfer of `bytes` ends later than on a link of its own, at most: for the last t bytes, which
+    /// come at once, and for all of them, the larger of t m / R and b m / R - (b - t) / r, and (m - 1) burst / R.
     pub(crate) fn delay(self, bytes: u64, drive: LinkDrive) -> Nanos {
         let (disks, rate) = (u128::from(self.disks), u128::from(self.rate.get()));
         let time_up = |bytes: u128| (bytes * NANOS_PER_SECOND).div_ceil(rate);
-        let on_link = time_up(u128::from(bytes) * disks);
-        let in_order = u128::from(bytes.saturating_sub(drive.at_once_bytes));
+        let on_link = |bytes: u64| time_up(u128::from(bytes) * disks);
+        let at_once = bytes.min(drive.at_once_bytes);
+        let in_order = u128::from(bytes - at_once);
         let on_medium = in_order * NANOS_PER_SECOND / u128::from(drive.rate.get());
         let waits = time_up(u128::from(self.burst_bytes) * (disks.saturating_sub(1)));
-        let delay = on_link.saturating_sub(on_medium) + waits;
-        Nanos(u64::try_from(delay).unwrap_or(u64::MAX))
+        let behind = (on_link(bytes).saturating_sub(on_medium)).max(on_link(at_once));
+        Nanos(u64::try_from(behind + waits).unwrap_or(u64::MAX))
     }
 
     /// The same for a write. A drive whose data is late misses its place, so the medium falls back by whole
@@ -78,60 +80,4 @@ pub fn carried(link: BytesPerSecond, fastest: BytesPerSecond) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn rate(bytes_per_second: u64) -> BytesPerSecond {
-        BytesPerSecond(bytes_per_second)
-    }
-
-    /// A Cheetah of the thesis on an Ultra-Wide string.
-    fn string(disks: u32) -> (LinkShare, LinkDrive) {
-        let share = LinkShare {
-            disks,
-            rate: rate(38_100_000),
-            burst_bytes: 0,
-        };
-        let drive = LinkDrive {
-            rate: rate(15_000_000),
-            at_once_bytes: 0,
-            rotation: Nanos::from_millis(6),
-        };
-        (share, drive)
-    }
-
-    #[test]
-    fn disks_that_the_link_carries_delay_nobody() {
-        for disks in [1, 2] {
-            let (share, drive) = string(disks);
-            assert_eq!(share.delay(MIB, drive), Nanos::ZERO);
-        }
-        assert_eq!(carried(rate(38_100_000), rate(15_000_000)), 2);
-        assert_eq!(carried(rate(14_999_999), rate(15_000_000)), 0);
-    }
-
-    #[test]
-    fn third_disk_delays_by_what_the_link_lacks() {
-        let (share, drive) = string(3);
-        // 1 MiB takes 82.56 ms at a third of the link, and 69.91 ms from the medium.
-        assert_eq!(share.delay(MIB, drive).get() / 10_000, 1_265);
-        assert_eq!(share.write_delay(MIB, drive), Nanos::from_millis(18));
-        let whole = LinkDrive {
-            at_once_bytes: MIB,
-            ..drive
-        };
-        assert_eq!(share.delay(MIB, whole).get() / 10_000, 8_256);
-    }
-
-    #[test]
-    fn burst_of_each_other_disk_may_come_first() {
-        let (share, drive) = string(2);
-        let share = LinkShare {
-            burst_bytes: 152_400,
-            ..share
-        };
-        assert_eq!(share.delay(MIB, drive), Nanos::from_millis(4));
-    }
-}
+mod tests;

@@ -20,14 +20,16 @@ use crate::event::Doorbell;
 /// The most disks of a link, as an ask has room for.
 pub const LINK_DISKS_MAX: usize = 63;
 
-/// Bits of an ask: the time in nanoseconds, the loan's number, the lender, and the state.
+/// Bits of an ask: the state, the lender, the loan's number, and in nanoseconds the time that is asked for or, of a
+/// loan, the last bits of its end.
 const STATE: u64 = 0b11;
 const LENDER_SHIFT: u32 = 2;
 const LOAN_SHIFT: u32 = 8;
 const LOAN_MASK: u64 = 0xffff;
 const TIME_SHIFT: u32 = 24;
-/// 18 minutes. Nothing that takes longer is lent a place.
-const TIME_MAX: u64 = (1 << (64 - TIME_SHIFT)) - 1;
+const TIME_MASK: u64 = (1 << (64 - TIME_SHIFT)) - 1;
+/// 9 minutes: no place is lent for longer. An end that seems further away has passed.
+const TIME_MAX: u64 = TIME_MASK >> 1;
 
 const NONE: u64 = 0;
 const ASKED: u64 = 1;
@@ -42,8 +44,8 @@ pub struct LinkPlaces {
     news: Box<[AtomicBool]>,
     /// By disk without a place.
     asks: Box<[AtomicU64]>,
-    /// By disk with a place: the number of the loan that came back last.
-    returned: Box<[AtomicU64]>,
+    /// By disk with a place: the number of the loan that has not come back; zero if there is none.
+    out: Box<[AtomicU64]>,
 }
 
 impl LinkPlaces {
@@ -54,14 +56,14 @@ impl LinkPlaces {
         let none = |count| (0..count).map(|_| AtomicU64::new(NONE)).collect();
         Arc::new(Self {
             asks: none(borrowers),
-            returned: none(lenders),
+            out: none(lenders),
             news: bells.iter().map(|_| AtomicBool::new(false)).collect(),
             bells: bells.into(),
         })
     }
 
     fn lenders(&self) -> usize {
-        self.returned.len()
+        self.out.len()
     }
 
     fn ring(&self, disk: usize) {
@@ -73,7 +75,7 @@ impl LinkPlaces {
     #[must_use]
     pub fn end(self: &Arc<Self>, disk: usize) -> LinkEnd {
         let places = Arc::clone(self);
-        match disk.checked_sub(self.returned.len()) {
+        match disk.checked_sub(self.lenders()) {
             None => LinkEnd::Lender(Lender {
                 places,
                 disk,
@@ -81,7 +83,11 @@ impl LinkPlaces {
                 lent: None,
                 next: 0,
             }),
-            Some(borrower) => LinkEnd::Borrower(Borrower { places, borrower }),
+            Some(borrower) => LinkEnd::Borrower(Borrower {
+                places,
+                borrower,
+                asked: 0,
+            }),
         }
     }
 }
@@ -129,13 +135,16 @@ impl LinkEnd {
         }
     }
 
-    /// The disk does not answer, so its place is free for others. Returns when to look again.
+    /// The disk does not answer, so its place is free for others, and it needs none. Returns when to look again.
     pub(super) fn lend_unused(&mut self, now: Time) -> Option<Time> {
         match self {
             Self::Lender(lender) => lender
                 .lent_until(now)
                 .or_else(|| lender.lend(now, |_| true)),
-            Self::Borrower(_) => None,
+            Self::Borrower(borrower) => {
+                borrower.give_back();
+                None
+            }
         }
     }
 
@@ -182,8 +191,8 @@ impl Lender {
 
     /// Until when the place is lent; `None`: it is here.
     fn lent_until(&mut self, now: Time) -> Option<Time> {
-        let came_back = self.places.returned[self.disk].load(Ordering::Acquire) == self.loan;
-        self.lent = self.lent.filter(|until| now < *until && !came_back);
+        let is_out = self.places.out[self.disk].load(Ordering::Acquire) == self.loan;
+        self.lent = self.lent.filter(|until| now < *until && is_out);
         self.lent
     }
 
@@ -205,20 +214,26 @@ impl Lender {
             if asked & STATE != ASKED || !fits(service) {
                 continue;
             }
-            let loan = (self.loan + 1) & LOAN_MASK;
-            let granted =
-                asked & !STATE | GRANTED | (self.disk as u64) << LENDER_SHIFT | loan << LOAN_SHIFT;
+            // From 1 to the mask.
+            let loan = self.loan % LOAN_MASK + 1;
+            self.places.out[self.disk].store(loan, Ordering::Release);
+            let until = now + service;
+            let granted = (until.get() & TIME_MASK) << TIME_SHIFT
+                | loan << LOAN_SHIFT
+                | (self.disk as u64) << LENDER_SHIFT
+                | GRANTED;
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             if asks[borrower]
                 .compare_exchange(asked, granted, success, failure)
                 .is_err()
             {
-                // Another disk was first, and has rung if there is more to do.
+                // Another disk was first, or the ask has changed. Other asks may be left, so look again.
+                self.places.ring(self.disk);
                 return None;
             }
             self.loan = loan;
             self.next = borrower + 1;
-            self.lent = Some(now + service);
+            self.lent = Some(until);
             self.places.ring(self.places.lenders() + borrower);
             return self.lent;
         }
@@ -231,12 +246,14 @@ impl Lender {
 pub struct Borrower {
     places: Arc<LinkPlaces>,
     borrower: usize,
+    /// The time of the last ask.
+    asked: u64,
 }
 
 impl Borrower {
-    fn decide(&self, now: Time, scheduler: &mut DiskScheduler) -> Decision {
+    fn decide(&mut self, now: Time, scheduler: &mut DiskScheduler) -> Decision {
         let piece = scheduler.piece_to_borrow_for(now);
-        if piece.is_none_or(|service| self.has_place(service)) {
+        if piece.is_none_or(|service| self.has_place(now, service)) {
             let decision = scheduler.decide(now);
             if let Decision::Wait { .. } = decision {
                 self.give_back();
@@ -246,16 +263,18 @@ impl Borrower {
         Decision::Wait { until: None }
     }
 
-    /// True if the disk has a place for a piece of this time. Otherwise it has asked for one.
-    fn has_place(&self, service: Nanos) -> bool {
+    /// True if the disk has a place for a piece of this time. Otherwise it has asked for one. A place whose time is
+    /// over is not here any more.
+    fn has_place(&mut self, now: Time, service: Nanos) -> bool {
         let wanted = service.get().min(TIME_MAX);
         let ask = &self.places.asks[self.borrower];
         let mut word = ask.load(Ordering::Acquire);
         loop {
-            let time = word >> TIME_SHIFT;
+            let left = (word >> TIME_SHIFT).wrapping_sub(now.get()) & TIME_MASK;
+            let is_over = left == 0 || left > TIME_MAX;
             match word & STATE {
-                GRANTED if time >= wanted => return true,
-                ASKED if time == wanted => return false,
+                GRANTED if self.asked >= wanted && !is_over => return true,
+                ASKED if self.asked == wanted => return false,
                 GRANTED => {
                     self.give_back();
                     word = NONE;
@@ -269,6 +288,7 @@ impl Borrower {
                 Err(changed) => word = changed,
             }
         }
+        self.asked = wanted;
         for lender in 0..self.places.lenders() {
             self.places.ring(lender);
         }
@@ -281,8 +301,13 @@ impl Borrower {
         if word & STATE == GRANTED {
             let lender = (word >> LENDER_SHIFT) as usize & LINK_DISKS_MAX;
             let loan = word >> LOAN_SHIFT & LOAN_MASK;
-            self.places.returned[lender].store(loan, Ordering::Release);
+            // A loan that comes back late is not the one that is out.
+            let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.places.out[lender].compare_exchange(loan, NONE, success, failure);
             self.places.ring(lender);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

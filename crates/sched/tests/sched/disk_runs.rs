@@ -71,6 +71,29 @@ fn long_slices_make_nobody_late() {
     assert!(refused_whole > 0 && containers > 1_000);
 }
 
+/// Streams, containers and best effort on a disk that lends its place on a link whenever it may.
+#[test]
+fn a_disk_that_lends_its_place_misses_no_deadline_and_nothing_starves_on_it() {
+    let base = seed("disk runs", Some(1));
+    let mut loans = 0;
+    for seed in base..base + 12 {
+        let policy = [Policy::Exact, Policy::DeltaL][seed as usize % 2];
+        let load = [0.4, 0.7, 0.85][seed as usize / 2 % 3];
+        let mut run = Run::new(seed, policy, BestEffortOrder::Scan, load);
+        run.lends = true;
+        for _ in 0..20_000 {
+            run.step(10);
+        }
+        loans += run.loans;
+        run.lends = false;
+        run.drain();
+        let report = run.disk.report(run.now);
+        assert_eq!((report.missed, report.overruns), (0, 0), "{}", run.label);
+    }
+    println!("{loans} loans");
+    assert!(loans > 10_000, "{loans}");
+}
+
 /// All streams send 25 times what they reserved, and there is always more best effort.
 fn misbehaving(seed: u64, policy: Policy, load: f64, servers: Option<Range<u64>>) -> Run {
     let order = BestEffortOrder::Scan;

@@ -9,6 +9,7 @@ mod disk_runs;
 mod exhaustive;
 mod full_disk;
 mod held_up;
+mod link;
 mod long_runs;
 mod no_allocation;
 mod outstanding;

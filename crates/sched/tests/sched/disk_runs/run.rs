@@ -62,6 +62,11 @@ pub(super) struct Run {
     pub(super) next_id: u64,
     queued: HashMap<RequestId, Queued>,
     pub(super) flight: Option<(Dispatch, Time)>,
+    /// True if other disks ask for the place on a link.
+    pub(super) lends: bool,
+    /// When the place comes back.
+    lent: Option<Time>,
+    pub(super) loans: u64,
     pub(super) best_effort_max: usize,
     /// Most requests that a stream has queued.
     pub(super) stream_max: usize,
@@ -165,6 +170,9 @@ impl Run {
             next_id: 0,
             queued: HashMap::new(),
             flight: None,
+            lends: false,
+            lent: None,
+            loans: 0,
             best_effort_max: 60,
             stream_max: 10,
             ordered: true,
@@ -366,7 +374,10 @@ impl Run {
             self.complete(dispatch);
         }
         let mut wake = self.now + Nanos::from_millis(10);
-        if self.flight.is_none() {
+        self.lend();
+        if let Some(until) = self.lent {
+            wake = wake.min(until);
+        } else if self.flight.is_none() {
             match self.disk.decide(self.now) {
                 Decision::Issue(dispatch) => {
                     self.check_order(&dispatch);
@@ -393,6 +404,26 @@ impl Run {
             .map(|stream| stream.next)
             .fold(wake, Time::min)
             .max(self.now);
+    }
+
+    /// The place comes back, or is lent for up to twice the longest piece.
+    fn lend(&mut self) {
+        if self.lent.take_if(|until| *until <= self.now).is_some() {
+            self.disk.returned(self.now);
+        }
+        if !self.lends || self.rng.random_ratio(1, 3) {
+            return;
+        }
+        let service = Nanos(self.rng.random_range(1..=2 * self.disk.piece_max().get()));
+        if self.disk.lend(self.now, service) {
+            let takes = if self.rng.random() {
+                service
+            } else {
+                Nanos(self.rng.random_range(0..=service.get()))
+            };
+            self.lent = Some(self.now + takes);
+            self.loans += 1;
+        }
     }
 
     /// Takes no more requests and serves those that are queued.
