@@ -198,4 +198,7 @@ pub enum Refused {
     /// The extent has been cut off the volume: the map is out of date.
     #[error("the extent no longer belongs to the volume")]
     Gone,
+    /// A write of part of a chunk that has lost its data. The rest of the chunk must not read as zeros.
+    #[error("the chunk has lost its data, and only a write of all of it makes it usable")]
+    Lost,
 }

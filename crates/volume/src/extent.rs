@@ -12,8 +12,8 @@
 //! * **Writing.** The flags and the number of writes under way are one word. A write is counted by
 //!   the step that sees that the extent is neither frozen nor gone, and only then looks where the
 //!   extent is. So a frozen extent counts no new writer, its number of writers only falls, and an
-//!   extent with a writer stays where it is. (A write that is refused because of a claim is counted
-//!   for an instant, but never once the extent is frozen.)
+//!   extent with a writer stays where it is. (A write that is refused because of a claim or a
+//!   loss is counted for an instant, but never once the extent is frozen.)
 //! * **Reading.** A read counts itself, then reads the bits, then looks whether the extent is still
 //!   where it was, and begins anew if not. The count comes before the look: so a place that was left is free
 //!   of reads for good once its count was seen at zero afterwards. The same holds for the place of an extent
@@ -26,8 +26,8 @@
 //!   one store, and only then may writes begin again.
 //!
 //! **Lost chunks.** A move that cannot read a chunk may leave it behind. The chunk is then *lost*: it has no bit,
-//! and reads of it fail instead of finding zeros, until it is written or discarded. The bit is set before the chunk
-//! stops being lost, and a chunk is lost before its bit is cleared. A read looks at what is lost before and after
+//! and reads of it fail instead of finding zeros, until all of it is written or it is discarded. A write of a part is
+//! refused, because the rest would read as zeros. The bit is set before the chunk stops being lost, and a chunk is lost before its bit is cleared. A read looks at what is lost before and after
 //! it looks at the bits: so it never takes a lost chunk, or one just written again, for a hole.
 //!
 //! A read that began before a move ended may go to the place before it: nothing is written there as
@@ -245,11 +245,12 @@ impl Extent {
         }
     }
 
-    /// Begins a write that touches `range` of the chunks. Those that the guard says it is the first to
-    /// fill ([`WriteInUse::is_first`]) it must fill wholly, for they hold nothing of this volume.
+    /// Begins a write that touches `range` of the chunks, and replaces `whole` of them. Those that the guard says
+    /// it is the first to fill ([`WriteInUse::is_first`]) it must fill wholly, for they hold nothing of this volume.
     pub(crate) fn begin_write(
         self: &Arc<Self>,
         range: Range<u32>,
+        whole: Range<u32>,
     ) -> Result<(Place, WriteInUse), Refused> {
         let counted = self.state.try_update(SeqCst, SeqCst, |state| {
             (state & (GONE | FROZEN) == 0).then_some(state + WRITER)
@@ -268,9 +269,14 @@ impl Extent {
             return Ok((place, guard));
         }
         let wanted = range.without(&self.written());
+        // Nothing is lost as long as a write is counted, so this stays true.
+        let in_part = wanted.without(&ChunkSet::of(whole));
+        if !in_part.and(&self.lost()).is_empty() {
+            return Err(guard.never_issued(Refused::Lost));
+        }
         let detail = self.detail();
         if !detail.claimed.try_claim(&wanted) {
-            return Err(guard.never_issued());
+            return Err(guard.never_issued(Refused::Busy));
         }
         // A first write that completed between the look and the claim has set its bits by now.
         let overtaken = wanted.and(&detail.written.load());

@@ -63,6 +63,8 @@ pub struct WriteSpan {
     pub buffer: Range<usize>,
     extent: Arc<Extent>,
     from: SectorCount,
+    /// The chunks of the extent that it replaces.
+    whole: Range<u32>,
     geometry: Geometry,
 }
 
@@ -244,9 +246,23 @@ impl VolumeMap {
                 buffer: (part.start - first) as usize..(part.end - first) as usize,
                 extent: Arc::clone(&self.extents[index]),
                 from: SectorCount((part.start - base) / SECTOR_BYTES),
+                whole: self.whole_chunks(base, &part),
                 geometry: self.geometry(),
             }
         }))
+    }
+
+    /// The whole chunks in a part of the extent that begins at byte `base`. The last chunk of the volume is whole if the
+    /// rest of it lies past the end.
+    fn whole_chunks(&self, base: u64, part: &Range<u64>) -> Range<u32> {
+        let chunk_bytes = self.geometry().chunk_bytes().0;
+        let (from, to) = (part.start - base, part.end - base);
+        let covered = if part.end == self.size.0 {
+            to.next_multiple_of(chunk_bytes)
+        } else {
+            to
+        };
+        from.div_ceil(chunk_bytes) as u32..(covered / chunk_bytes) as u32
     }
 
     /// Splits a range of the volume at extents.
@@ -313,7 +329,7 @@ impl VolumeMap {
     }
 
     /// Makes `length` bytes at `offset` read as zeros, except for what is returned: at most two
-    /// ranges of bytes of the volume, parts of chunks that hold data, where zeros have to be written.
+    /// ranges of bytes of the volume, parts of chunks that hold data or have lost it, where zeros have to be written.
     ///
     /// # Errors
     /// Misaligned or past the end.
@@ -325,21 +341,16 @@ impl VolumeMap {
         for (index, part) in self.per_extent(range) {
             let base = index as u64 * extent_bytes;
             let extent = &self.extents[index];
-            // The last chunk of the volume is whole if the rest of it lies past the end.
             let (from, to) = (part.start - base, part.end - base);
-            let at_end = part.end == self.size.0;
-            let covered = if at_end {
-                to.next_multiple_of(chunk_bytes)
-            } else {
-                to
-            };
-            let whole = from.div_ceil(chunk_bytes)..covered / chunk_bytes;
+            let whole = self.whole_chunks(base, &part);
             if whole.start < whole.end {
-                extent.clear(&ChunkSet::of(whole.start as u32..whole.end as u32));
+                extent.clear(&ChunkSet::of(whole.clone()));
             }
-            let written = extent.written();
+            let whole = u64::from(whole.start)..u64::from(whole.end);
+            let chunks = extent.chunks();
+            let filled = chunks.written.or(&chunks.lost);
             let mut edge = |bytes: Range<u64>| {
-                if bytes.start < bytes.end && written.has((bytes.start / chunk_bytes) as u32) {
+                if bytes.start < bytes.end && filled.has((bytes.start / chunk_bytes) as u32) {
                     left.push(base + bytes.start..base + bytes.end);
                 }
             };
@@ -434,17 +445,25 @@ impl WriteSpan {
         self.extent.index()
     }
 
+    /// The chunks of the extent that it replaces.
+    #[must_use]
+    pub fn whole(&self) -> ChunkSet {
+        ChunkSet::of(self.whole.clone())
+    }
+
     /// Begins it: claims the chunks that it is the first to write, and widens it over them.
     ///
     /// # Errors
     /// [`Refused::Busy`]: park it and try again, see the module. [`Refused::Gone`]: the volume has
-    /// been cut; fail the request as past the end.
+    /// been cut; fail the request as past the end. [`Refused::Lost`]: it would replace a lost chunk in part.
     pub fn begin(&self) -> Result<WritePiece, Refused> {
         let chunk = self.geometry.chunk_sectors().0;
         let count = (self.buffer.end - self.buffer.start) as u64 / SECTOR_BYTES;
         let (from, to) = (self.from.0, self.from.0 + count);
         let chunks = (from / chunk) as u32..to.div_ceil(chunk) as u32;
-        let (place, in_use) = self.extent.begin_write(chunks.clone())?;
+        let (place, in_use) = self
+            .extent
+            .begin_write(chunks.clone(), self.whole.clone())?;
         let start = if in_use.is_first(chunks.start) {
             u64::from(chunks.start) * chunk
         } else {

@@ -95,10 +95,25 @@ impl Move {
     /// Leaves the chunks of this copy behind: they count as lost once the move is finished, unless they are written
     /// before.
     pub fn leave(&mut self, copy: &Copy) {
+        *self.lost = self.lost.or(&self.chunks_of(copy));
+    }
+
+    /// The chunks of this copy.
+    #[must_use]
+    pub fn chunks_of(&self, copy: &Copy) -> ChunkSet {
         let chunk = self.geometry.chunk_sectors();
         let offset = copy.from.0 - self.geometry.sector_of(self.source).0;
         let (from, to) = (offset / chunk.0, (offset + copy.count.0) / chunk.0);
-        *self.lost = self.lost.or(&ChunkSet::of(from as u32..to as u32));
+        ChunkSet::of(from as u32..to as u32)
+    }
+
+    /// The place that the first chunk left behind would have had at the target. It holds nothing.
+    #[must_use]
+    pub fn first_lost(&self) -> Option<Sector> {
+        let first = self.lost.runs(self.geometry.chunks()).next()?.start;
+        Some(
+            self.geometry.sector_of(self.target) + self.geometry.chunk_sectors() * u64::from(first),
+        )
     }
 
     /// The number of chunks left behind.

@@ -13,17 +13,21 @@
 //! for. That is checked when the copy begins, to refuse early, and again under the admission lock at the switch,
 //! because a stream may have been admitted in between.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use sched::request::{Op as Direction, Urgency};
-use sched::units::SectorCount;
+use sched::units::{Nanos, SectorCount};
+use volume::chunks::ChunkSet;
+use volume::limits::CHUNK_BYTES_MIN;
 use volume::moving::Copy;
 use volume::{DiskNumber, DiskRange, Grade, Move, Place, Placement, VolumeError};
 
-use super::raw::{raw_failure, sync_all};
+use super::raw::{RawWrite, raw_failure, sync_all};
+use crate::clock;
 use crate::state::error::{PoolError, reserved};
 use crate::state::options::Progress;
 use crate::state::pool::admission::Admission;
@@ -34,6 +38,12 @@ use crate::state::volume::VolumeCore;
 
 /// Passes over an extent before best-effort writes are held back.
 const PASSES_FREE: u32 = 8;
+
+/// The largest number of chunks that a move leaves behind. A disk that fails at more may be out for a while.
+const LEFT_MAX: u32 = 64;
+
+/// Time that a move spends with transfers that fail before it is given up. The drive may try each for seconds.
+const FAILING_MAX: Nanos = Nanos::from_secs(10);
 
 /// Interval of checks if reads of an extent's previous place have ended. They do not signal their end, because
 /// that would cost every read a check.
@@ -64,7 +74,8 @@ pub(crate) fn run(
                 raw: &raw,
                 index: index as u32,
                 target: Quality::Any,
-                unreadable: Unreadable::Stays,
+                replaced: ChunkSet::EMPTY,
+                failing: Cell::new(Nanos::ZERO),
             };
             mover.run(placement, &mut || progress(at))?;
         }
@@ -85,15 +96,6 @@ fn suits(pool: &PoolCore, placement: &Placement, place: Place) -> bool {
     on_disk && within
 }
 
-/// The fate of an extent with chunks that cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unreadable {
-    /// It stays where it is.
-    Stays,
-    /// It moves without these chunks. Their data is lost, and reads of them fail until they are written again.
-    IsLeft,
-}
-
 /// Places that an extent may be moved to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Quality {
@@ -107,7 +109,9 @@ enum Quality {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Escape {
     pub(crate) urgency: Urgency,
-    pub(crate) unreadable: Unreadable,
+    /// Chunks that a write replaces next. They are left behind if they cannot be read; other chunks that cannot be read
+    /// keep the extent where it is.
+    pub(crate) replaced: ChunkSet,
 }
 
 /// Moves an extent of a volume away from its place, if that is bad or slow, to a good one on the same disk: as near as
@@ -129,7 +133,8 @@ pub(crate) fn escape(
         raw: &raw,
         index,
         target: Quality::Good,
-        unreadable: how.unreadable,
+        replaced: how.replaced,
+        failing: Cell::new(Nanos::ZERO),
     };
     let Some(place) = volume.map().places().nth(index as usize) else {
         return Ok(());
@@ -177,7 +182,10 @@ struct Mover<'a> {
     raw: &'a RawIo,
     index: u32,
     target: Quality,
-    unreadable: Unreadable,
+    /// Chunks that may be left behind.
+    replaced: ChunkSet,
+    /// Time spent with transfers that failed.
+    failing: Cell<Nanos>,
 }
 
 /// The result of an attempt to begin.
@@ -302,9 +310,10 @@ impl Mover<'_> {
             // The transaction syncs again, for later writes. A failure there could not be rolled back.
             let ends = [moved.source(), moved.target()];
             let disks = ends.map(|place| &self.pool.io.disks[disk_index(place.disk)]);
-            if let Err(failure) = sync_all(&disks) {
+            let durable = sync_all(&disks).map_err(PoolError::from);
+            if let Err(failure) = durable.and_then(|()| self.prove(&moved)) {
                 self.cancel(moved);
-                return Err(failure.into());
+                return Err(failure);
             }
             match self.switch(moved)? {
                 SwitchResult::Done => return Ok(()),
@@ -321,14 +330,15 @@ impl Mover<'_> {
             let Err(failure) = self.copy(moved, &copy, go_on) else {
                 continue;
             };
-            if !self.may_leave(&failure) {
+            if !self.may_leave_some(moved, &copy, &failure) {
                 return Err(failure);
             }
             for one in moved.single(&copy) {
                 match self.copy(moved, &one, go_on) {
-                    Ok(()) => {}
-                    Err(failure) if self.may_leave(&failure) => moved.leave(&one),
-                    Err(failure) => return Err(failure),
+                    Err(failure) if self.may_leave_some(moved, &one, &failure) => {
+                        moved.leave(&one);
+                    }
+                    copied => copied?,
                 }
             }
         }
@@ -344,20 +354,53 @@ impl Mover<'_> {
         let disks = &self.pool.io.disks;
         let from = (disk_index(moved.source().disk), copy.from);
         let to = (disk_index(moved.target().disk), copy.to);
+        let mut began = clock::now();
+        let go_on = &mut || {
+            began = clock::now();
+            go_on()
+        };
         match self.raw.copy(disks, from, to, copy.count, go_on) {
             Ok(true) => Ok(()),
             Ok(false) => Err(PoolError::Stopped),
             Err(failure) => {
+                let failing = clock::now().saturating_since(began);
+                self.failing.set(self.failing.get().saturating_add(failing));
                 self.note(moved, &failure);
                 Err(failure.into())
             }
         }
     }
 
-    /// True if chunks that failed with this may be left behind: the medium of the source could not be read.
-    fn may_leave(&self, failure: &PoolError) -> bool {
+    /// True if a copy failed because the medium of the source could not be read, and chunks of it may be left behind.
+    fn may_leave_some(&self, moved: &Move, copy: &Copy, failure: &PoolError) -> bool {
         let is_read = matches!(failure, PoolError::Io(IoFailure::Disk { op: "read", .. }));
-        self.unreadable == Unreadable::IsLeft && is_read && self.raw.failed_medium.load(Relaxed)
+        is_read
+            && self.raw.failed_medium.load(Relaxed)
+            && !moved.chunks_of(copy).and(&self.replaced).is_empty()
+            && moved.lost() < LEFT_MAX
+            && self.failing.get() < FAILING_MAX
+    }
+
+    /// Checks that the disk works if chunks are left behind: something can be written at the target and read again. The
+    /// source is on the same disk. The disk may have been out when they could not be read.
+    fn prove(&self, moved: &Move) -> Result<(), PoolError> {
+        let Some(start) = moved.first_lost() else {
+            return Ok(());
+        };
+        let mut data = vec![0; CHUNK_BYTES_MIN.0 as usize];
+        let disk = disk_index(moved.target().disk);
+        let disks = &self.pool.io.disks;
+        let write = RawWrite {
+            disk,
+            start,
+            data: &data,
+        };
+        let written = self.raw.write(disks, &[write]);
+        let proved = written.and_then(|()| self.raw.read(disks, disk, start, &mut data));
+        proved.map_err(|failure| {
+            self.note_bad(moved.target());
+            failure.into()
+        })
     }
 
     /// Notes a place that failed the copy.
@@ -367,6 +410,11 @@ impl Mover<'_> {
             IoFailure::Disk { op: "write", .. } => moved.target(),
             _ => return,
         };
+        self.note_bad(place);
+    }
+
+    /// Notes a place if the last failure was one of its medium.
+    fn note_bad(&self, place: Place) {
         let disk = &self.pool.io.disks[disk_index(place.disk)];
         if self.raw.failed_medium.load(Relaxed) && disk.suspects.failed(place.extent) {
             self.pool.repairs.note(place, Grade::Bad);

@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sched::request::Urgency;
+use volume::chunks::ChunkSet;
 use volume::{DiskNumber, Grade, Place, PoolState, VolumeId};
 
-use super::mover::{self, Escape, Unreadable};
+use super::mover::{self, Escape};
 use crate::state::error::PoolError;
 use crate::state::op::FailedWrite;
 use crate::state::pool::core::PoolCore;
@@ -56,7 +57,7 @@ impl Repairs {
     }
 }
 
-/// Records grades, those that are news.
+/// Records grades, those that are news, and has extents moved away for them.
 fn record(pool: &PoolCore, grades: BTreeMap<Place, Grade>) {
     let mut too_many = BTreeSet::new();
     let is_news = |(place, grade): &(Place, Grade)| {
@@ -84,6 +85,7 @@ fn record(pool: &PoolCore, grades: BTreeMap<Place, Grade>) {
         .change(pool, |state: &mut PoolState| state.set_grades(&news));
     if recorded.is_ok() {
         pool.take_grades(news.into_iter());
+        pool.repairs.sweep();
     }
 }
 
@@ -109,25 +111,8 @@ fn rewrite_all(pool: &Arc<PoolCore>, writes: Vec<FailedWrite>) {
     }
     for ((_, extent), writes) in by_extent {
         let volume = Arc::clone(&writes[0].volume);
-        let escape = Escape {
-            urgency: Urgency::Sync,
-            unreadable: Unreadable::IsLeft,
-        };
+        make_room(pool, &volume, extent, &writes);
         // The result is the extent's place. An earlier write may have moved it already.
-        for _ in 0..TARGETS_MAX {
-            let moved = mover::escape(pool, &volume, extent, escape, &mut || true);
-            let is_target = matches!(
-                moved,
-                Err(PoolError::Io(IoFailure::Disk { op: "write", .. }))
-            );
-            let news = pool.repairs.take_grades();
-            if !is_target || news.is_empty() {
-                record(pool, news);
-                break;
-            }
-            // The place that was to take it is bad itself, and is not chosen again.
-            record(pool, news);
-        }
         let place = volume.map().places().nth(extent as usize);
         for write in writes {
             if place == Some(write.place) {
@@ -135,6 +120,30 @@ fn rewrite_all(pool: &Arc<PoolCore>, writes: Vec<FailedWrite>) {
             } else {
                 issue::rewrite(write);
             }
+        }
+    }
+}
+
+/// Moves the extent of failed writes to a place that takes it. Data that cannot be read is left behind only if the writes
+/// replace it. A pool that closes waits for no copy.
+fn make_room(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>, extent: u32, writes: &[FailedWrite]) {
+    let replaced = writes.iter().map(issue::replaced_by);
+    let escape = Escape {
+        urgency: Urgency::Sync,
+        replaced: replaced.fold(ChunkSet::EMPTY, |all, more| all.or(&more)),
+    };
+    for _ in 0..TARGETS_MAX {
+        let moved = mover::escape(pool, volume, extent, escape, &mut || !pool.io.is_closed());
+        let is_target = matches!(
+            moved,
+            Err(PoolError::Io(IoFailure::Disk { op: "write", .. }))
+        );
+        let news = pool.repairs.take_grades();
+        let is_next_another = is_target && !news.is_empty();
+        // A place that was to take it and is bad itself is not chosen again.
+        record(pool, news);
+        if !is_next_another {
+            return;
         }
     }
 }
@@ -186,7 +195,7 @@ fn sweep(pool: &Arc<PoolCore>, left: &mut Extents) {
         };
         let escape = Escape {
             urgency: Urgency::Async,
-            unreadable: Unreadable::Stays,
+            replaced: ChunkSet::EMPTY,
         };
         let go_on = &mut || !pool.repairs.is_urgent();
         let moved = mover::escape(pool, &volume, index, escape, go_on);

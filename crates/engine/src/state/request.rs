@@ -67,7 +67,7 @@ pub enum IoFailure {
     },
     /// The data was on a bad place of a disk and could not be read when its extent was moved away.
     #[error(
-        "the data is lost: it was on a bad place of a disk; writing or discarding it makes the range usable"
+        "the data is lost: it was on a bad place of a disk; discarding it, or writing it in whole chunks, makes the range usable"
     )]
     Lost,
     /// The volume is read-only after a failure.

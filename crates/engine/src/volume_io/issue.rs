@@ -12,6 +12,7 @@ use std::sync::Arc;
 use sched::request::{Class, Op as Direction, Order, Urgency};
 use sched::units::{SECTOR_BYTES, Sector};
 use smallvec::SmallVec;
+use volume::chunks::ChunkSet;
 use volume::extent::Extent;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
@@ -117,6 +118,20 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
     }
 }
 
+/// The chunks of its extent that a failed write replaces.
+pub(crate) fn replaced_by(write: &FailedWrite) -> ChunkSet {
+    let mut state = write.op.state.lock();
+    let active = state.active.as_mut().expect("it waits for this to end");
+    span_of(active, write.extent).map_or(ChunkSet::EMPTY, |span| span.whole())
+}
+
+/// The span of a write in an extent of its volume, unless that has been cut off.
+fn span_of(active: &ActiveRequest, extent: u32) -> Option<WriteSpan> {
+    let map = active.volume.map();
+    let mut spans = map.writes(active.offset, active.len as usize).ok()?;
+    spans.find(|span| span.extent() == extent)
+}
+
 /// Makes a failed write again, after its extent has moved to another place.
 pub(crate) fn rewrite(write: FailedWrite) {
     let FailedWrite {
@@ -127,11 +142,7 @@ pub(crate) fn rewrite(write: FailedWrite) {
     {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("it waits for this to end");
-        let map = volume.map();
-        let spans = map.writes(active.offset, active.len as usize);
-        let span = spans
-            .ok()
-            .and_then(|mut all| all.find(|span| span.extent() == extent));
+        let span = span_of(active, extent);
         let content = match active.kind {
             VolumeOp::Write { .. } => WriteContent::Data,
             _ => WriteContent::Zeros,
@@ -347,6 +358,11 @@ impl Plan<'_> {
                 attempt: self.attempt,
             }),
             Err(Refused::Gone) => self.failed(CUT),
+            Err(Refused::Lost) => {
+                self.failed(IoFailure::Lost);
+                // It was counted as a write for an instant, in which a move may have begun to wait for it.
+                self.active.volume.write_ended(&self.op.client.worker);
+            }
         }
     }
 

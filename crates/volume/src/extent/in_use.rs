@@ -89,9 +89,9 @@ impl WriteInUse {
         }
     }
 
-    pub(super) fn never_issued(mut self) -> Refused {
+    pub(super) fn never_issued(mut self, why: Refused) -> Refused {
         self.range = 0..0;
-        Refused::Busy
+        why
     }
 }
 

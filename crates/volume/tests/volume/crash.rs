@@ -8,7 +8,7 @@
 use crate::common::{
     Durability, EXTENT, Effort, Live, SECTOR, World, candidates, execute, for_each_crash, on, open,
 };
-use volume::{DiskNumber, Grade, Place, Placement, VolumeError};
+use volume::{DiskNumber, Grade, Place, Placement, Refused, VolumeError, VolumeId};
 
 const CHUNK: usize = 4096 / SECTOR;
 const THOROUGH: Effort = Effort {
@@ -224,6 +224,38 @@ fn grades_of_extents() {
     });
 }
 
+/// Neither data nor zeros go into part of a lost chunk: the rest would read as zeros.
+fn assert_none_in_part(world: &World, volume: VolumeId, first: usize, count: usize) {
+    let map = world.map(volume);
+    let (at, end) = ((first * SECTOR) as u64, ((first + count) * SECTOR) as u64);
+    let spans = map.writes(at, count * SECTOR).unwrap();
+    let begun: Vec<_> = spans.map(|span| span.begin().map(drop)).collect();
+    assert_eq!(begun, [Err(Refused::Lost)]);
+    assert_eq!(map.zero(at, end - at).unwrap(), [at..end]);
+    world.check_now(volume);
+}
+
+/// The volume ends within a chunk. A write to its end replaces that.
+#[test]
+fn the_last_chunk_of_a_volume_is_lost() {
+    pools(|mut world| {
+        let size = EXTENT + 5 * SECTOR as u64;
+        let a = world.create("a", size, on(0)).unwrap();
+        let last = EXTENT as usize / SECTOR;
+        world.write(a, last, 5);
+        world.flush(a);
+        world.move_leaving(a, 1, &[0]);
+        assert_none_in_part(&world, a, last, 4);
+        assert_none_in_part(&world, a, last + 1, 4);
+        world.power_cut();
+        assert_none_in_part(&world, a, last, 4);
+        world.write(a, last, 5);
+        world.flush(a);
+        world.power_cut();
+        world.check_now(a);
+    });
+}
+
 /// A chunk that cannot be read is left behind. Its reads fail until it is written or discarded, crash or not.
 #[test]
 fn moving_with_a_loss() {
@@ -235,11 +267,10 @@ fn moving_with_a_loss() {
         world.move_leaving(a, 0, &lost);
         let cells = |chunk: usize| chunk * CHUNK..(chunk + 1) * CHUNK;
         world.checkpoint();
-        // A first write fills its chunk with zeros.
-        for cell in &mut world.model.get_mut(&a).unwrap().cells[2 * CHUNK + 3..3 * CHUNK] {
-            cell.write(0);
-        }
-        world.write(a, 2 * CHUNK, 3);
+        assert_none_in_part(&world, a, 2 * CHUNK, 3);
+        assert_none_in_part(&world, a, 3 * CHUNK + 1, CHUNK - 1);
+        world.flush(a);
+        world.write(a, 2 * CHUNK, CHUNK);
         world.flush(a);
         world.checkpoint();
         world.power_cut();

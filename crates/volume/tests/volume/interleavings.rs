@@ -127,7 +127,7 @@ impl World {
     /// Writes a sector, as [`volume::map`] does.
     fn write(&self, chunk: usize, sector: usize, stamp: u64) -> Result<(), Refused> {
         let range = chunk as u32..chunk as u32 + 1;
-        let (place, guard) = self.extent.begin_write(range)?;
+        let (place, guard) = self.extent.begin_write(range, 0..0)?;
         let first = guard.is_first(chunk as u32);
         self.disk(place, |chunks| {
             if first {
@@ -135,6 +135,15 @@ impl World {
             }
             chunks[chunk][sector] = stamp;
         });
+        guard.written();
+        Ok(())
+    }
+
+    /// Replaces a chunk.
+    fn write_whole(&self, chunk: usize, stamp: u64) -> Result<(), Refused> {
+        let range = chunk as u32..chunk as u32 + 1;
+        let (place, guard) = self.extent.begin_write(range.clone(), range)?;
+        self.disk(place, |chunks| chunks[chunk] = [stamp; SECTORS]);
         guard.written();
         Ok(())
     }

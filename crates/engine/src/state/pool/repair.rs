@@ -11,7 +11,7 @@ use crate::state::op::FailedWrite;
 /// Work for the repair thread.
 #[derive(Default)]
 pub(crate) struct RepairBatch {
-    /// Grades to be recorded.
+    /// Grades to be recorded if they are news.
     pub(crate) grades: BTreeMap<Place, Grade>,
     /// Writes to be made elsewhere.
     pub(crate) writes: Vec<FailedWrite>,
@@ -39,7 +39,6 @@ impl Repairs {
         let mut queue = self.queue.lock();
         let known = queue.batch.grades.entry(place).or_insert(grade);
         *known = grade.max(*known);
-        queue.batch.sweep = true;
         self.changed.notify_all();
     }
 
@@ -62,7 +61,7 @@ impl Repairs {
         std::mem::take(&mut self.queue.lock().batch.grades)
     }
 
-    /// Extents with a grade may have to be moved: a reservation has begun, or the pool was opened.
+    /// Extents with a grade may have to be moved: there is a new grade, a reservation has begun, or the pool was opened.
     pub(crate) fn sweep(&self) {
         self.queue.lock().batch.sweep = true;
         self.changed.notify_all();
@@ -82,7 +81,7 @@ impl Repairs {
             if queue.stopping && batch.writes.is_empty() {
                 return None;
             }
-            if batch.sweep || !batch.writes.is_empty() {
+            if batch.sweep || !batch.grades.is_empty() || !batch.writes.is_empty() {
                 return Some(std::mem::take(&mut queue.batch));
             }
             self.changed.wait(&mut queue);

@@ -316,9 +316,9 @@ impl World {
         let first = (u64::from(extent) * EXTENT) as usize / SECTOR;
         for chunk_index in lost {
             let from = first + (chunk_index * chunk.0) as usize;
-            for cell in &mut after.get_mut(&volume).unwrap().cells[from..][..chunk.0 as usize] {
-                cell.lose();
-            }
+            let cells = after.get_mut(&volume).unwrap().cells.iter_mut();
+            // The volume may end within the chunk.
+            cells.skip(from).take(chunk.0 as usize).for_each(Cell::lose);
         }
         self.run(transaction, after, "moving with a loss");
         self.check_now(volume);

@@ -53,6 +53,33 @@ fn two_first_writers_of_a_chunk() {
     });
 }
 
+/// A lost chunk is filled by a write of all of it. One of a part is refused, or comes after that.
+#[test]
+fn a_write_of_a_part_puts_no_zeros_into_a_lost_chunk() {
+    explore("two writes to a lost chunk", 4, || {
+        let world = World::new(&[[1, 2]]);
+        world.extent.lose(&chunk(0));
+        let part = Arc::new(Mutex::new(None));
+        let in_part = {
+            let (world, part) = (Arc::clone(&world), Arc::clone(&part));
+            move || *part.lock().unwrap() = Some(world.write(0, 0, 7))
+        };
+        let whole = {
+            let world = Arc::clone(&world);
+            move || assert_eq!(world.write_whole(0, 8), Ok(()))
+        };
+        together([Box::new(in_part), Box::new(whole)]);
+        let expected = match part.lock().unwrap().unwrap() {
+            Ok(()) => [7, 8],
+            Err(refused) => {
+                assert_ne!(refused, Refused::Gone);
+                [8, 8]
+            }
+        };
+        assert_eq!(world.read(0), Ok(expected));
+    });
+}
+
 /// A reader beside them sees zeros or what they wrote, never what was there before.
 #[test]
 fn a_reader_beside_first_writers() {
