@@ -154,7 +154,7 @@ impl DiskScheduler {
             let end = end.max(from / unit * unit + unit);
             count = left.min(SectorCount(end - from));
         }
-        let predicted = self.predict_in_slack(request.op, start, count);
+        let predicted = self.predict(request.op, start, count);
         Dispatch {
             id: request.id,
             op: request.op,
@@ -170,10 +170,15 @@ impl DiskScheduler {
     /// The piece as a container pays for it. No slice is shorter than the longest piece, so a piece that is longer
     /// because the disk is slow there would never fit; it counts as the longest, and the rest is an overrun.
     fn in_container(&self, piece: Dispatch) -> Dispatch {
-        let further = self.away_after(&piece).saturating_sub(self.core.away());
-        let most = self.piece_max.saturating_sub(further);
+        let over = self
+            .need_in_container(&piece)
+            .saturating_sub(self.piece_max);
+        let plain = self
+            .predictor
+            .predict(self.head, piece.op, piece.start, piece.count);
+        let predicted = piece.predicted.saturating_sub(over);
         Dispatch {
-            predicted: self.predict(piece.op, piece.start, piece.count, most),
+            predicted: predicted.max(plain.min(piece.predicted)),
             ..piece
         }
     }

@@ -72,7 +72,7 @@ impl DiskScheduler {
         let (first, last) = (start / unit + 1, (end - 1) / unit);
         let of = |boundary: u64| {
             let count = SectorCount(boundary * unit - start);
-            let predicted = self.predict_in_slack(whole.op, Sector(start), count);
+            let predicted = self.predict(whole.op, Sector(start), count);
             Dispatch {
                 count,
                 predicted,

@@ -35,30 +35,16 @@ impl SlowStretches {
 }
 
 impl DiskScheduler {
-    /// From now on, best-effort requests that touch `range` are predicted to take up to `extra` longer. `range` is one set
+    /// From now on, best-effort requests that touch `range` are predicted to take `extra` longer. `range` is one set
     /// before, or apart from all of them.
     pub fn set_slow(&mut self, range: Range<Sector>, extra: Nanos) {
         self.slow.set(range, extra);
     }
 
-    /// The time of a best-effort piece from where the head is. At a slow place it counts for at most `most`, but for no
-    /// less than elsewhere; the rest is an overrun.
-    pub(super) fn predict(&self, op: Op, start: Sector, count: SectorCount, most: Nanos) -> Nanos {
+    /// The time of a best-effort piece from where the head is.
+    pub(super) fn predict(&self, op: Op, start: Sector, count: SectorCount) -> Nanos {
         let plain = self.predictor.predict(self.head, op, start, count);
-        let slow = plain.saturating_add(self.slow.extra(start, count));
-        slow.min(most.max(plain))
-    }
-
-    /// The most that a piece at a slow place takes of the slack: no more than there ever is, or it would never go.
-    fn most_in_slack(&self) -> Nanos {
-        self.piece_max.min(self.delta_l)
-    }
-
-    /// The time of a best-effort piece that goes into the slack.
-    pub(super) fn predict_in_slack(&self, op: Op, start: Sector, count: SectorCount) -> Nanos {
-        let last = start + SectorCount(count.0.saturating_sub(1));
-        let away = self.away(Some(last));
-        self.predict(op, start, count, self.most_in_slack().saturating_sub(away))
+        plain.saturating_add(self.slow.extra(start, count))
     }
 }
 
