@@ -31,7 +31,7 @@ pub struct WatchedDrive {
     pub name: String,
     /// The drive's serial number.
     pub serial: Option<String>,
-    /// The reason why its profile does not count as measured on it, if it was measured on another drive.
+    /// The reason why its profile does not count as measured on it, if it states a measurement.
     pub doubt: Option<String>,
 }
 

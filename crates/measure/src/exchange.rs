@@ -33,6 +33,10 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// No measurement lasts longer: 104 days. Up to here times are exact as floating-point numbers, and the sums and
+    /// multiples of a few of them fit into 64 bits.
+    pub const TIME_MAX: Time = Time(1 << 53);
+
     /// Time from issue to completion.
     #[must_use]
     pub fn took(&self) -> Nanos {

@@ -39,6 +39,14 @@ pub enum Effort {
     Thorough,
 }
 
+impl Facts {
+    /// True if writes are measured; otherwise their times are assumed.
+    #[must_use]
+    pub fn has_writes(&self) -> bool {
+        !self.writable.is_empty()
+    }
+}
+
 impl Effort {
     /// Requests that are validated without an excess before the measurement ends.
     #[must_use]

@@ -168,7 +168,7 @@ pub struct Findings {
     pub write_settle: Option<Nanos>,
     /// True if tracks are read whole, from any angle.
     pub reads_whole_tracks: bool,
-    /// True if a long write takes its last track whole.
+    /// True if a long write takes its last track whole; assumed if nothing was written.
     pub writes_whole_last_track: bool,
     /// Requests that took over a rotation longer than others of their kind.
     pub late: u64,

@@ -103,7 +103,7 @@ impl Figures {
         let spec = ProfileSpec {
             name: facts.name.clone(),
             kind: DriveKind::Rotating,
-            measured: true,
+            measured: facts.has_writes(),
             sources: Vec::new(),
             outstanding: 1,
             capacity_sectors: facts.capacity.get(),
@@ -196,7 +196,7 @@ pub(crate) fn flat_profile(
         } else {
             DriveKind::SolidState
         },
-        measured: true,
+        measured: facts.has_writes(),
         sources: Vec::new(),
         outstanding,
         capacity_sectors: facts.capacity.get(),
@@ -293,11 +293,13 @@ pub(crate) fn calibrate(
     samples: &[Served],
 ) -> Result<u64, MeasureError> {
     let late = Nanos(figures.period as u64);
+    // Without a write the samples do not tell the two models of writes apart: the longer one is taken.
+    let has_writes = samples.iter().any(|sample| sample.op == Op::Write);
     let mut best: Option<(Figures, Cover)> = None;
     for model in 0..4 {
         let mut tried = figures.clone();
         tried.track_reads = model & 1 != 0;
-        tried.track_writes_tail = model & 2 != 0;
+        tried.track_writes_tail = model & 2 != 0 || !has_writes;
         let predictor = Predictor::new(&tried.profile(facts)?);
         let cover = cover(&predictor, samples, late);
         let is_better = best

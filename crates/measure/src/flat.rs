@@ -14,7 +14,7 @@ use crate::findings::{DepthFound, Findings, Method, ZoneFound};
 use crate::fit;
 use crate::notes;
 use crate::probe::Probe;
-use crate::validate::{Checked, writes};
+use crate::validate::Checked;
 
 /// Depths that are tried.
 const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -48,7 +48,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
     let depths = depths(probe).await?;
     probe.begin("fitting", 2 * calibrated, effort.validated());
     let (depth, mut samples) = chosen_depth(probe, &depths).await?;
-    let sustained = if writes(probe) {
+    let sustained = if probe.facts.has_writes() {
         sweep(probe, depth, &mut samples).await?
     } else {
         None
@@ -63,7 +63,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
             Op::Read => flat.read_overhead_us += longer_us,
             Op::Write => flat.write_overhead_us += longer_us,
         }
-        if !writes(probe) {
+        if !probe.facts.has_writes() {
             flat.write_overhead_us = 2 * flat.read_overhead_us;
         }
         checked.widened(fit::flat_profile(&probe.facts, flat, depth)?, longer);
@@ -81,7 +81,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         seeks: Vec::new(),
         depths,
         overhead: Nanos::from_micros(flat.read_overhead_us),
-        write_settle: writes(probe).then(|| {
+        write_settle: probe.facts.has_writes().then(|| {
             Nanos::from_micros(flat.write_overhead_us.saturating_sub(flat.read_overhead_us))
         }),
         reads_whole_tracks: false,
@@ -138,14 +138,15 @@ fn best_depth(depths: &[DepthFound]) -> u32 {
 
 /// The depth for the profile, and samples at that depth. Admission goes by the longest time of a request, and in a deep
 /// queue a request waits for others. So a deeper queue than 1 is taken only if a block takes at most twice as long.
+/// Without writes it is not taken: how long a read waits for writes in the queue is not known.
 async fn chosen_depth(
     probe: &mut Probe,
     depths: &[DepthFound],
 ) -> Result<(u32, Vec<Timed>), MeasureError> {
     let alone = sizes(probe, 1).await?;
     let depth = best_depth(depths);
-    if depth == 1 {
-        return Ok((depth, alone));
+    if depth == 1 || !probe.facts.has_writes() {
+        return Ok((1, alone));
     }
     let together = sizes(probe, depth).await?;
     let block = |samples: &[Timed]| {

@@ -42,6 +42,12 @@ pub enum LogError {
     /// The header is damaged.
     #[error("its header is damaged")]
     Damaged,
+    /// A time is later than any measurement lasts.
+    #[error("sample {sample} has a time later than {} days, which no measurement lasts", Sample::TIME_MAX.get() / 86_400_000_000_000)]
+    Late {
+        /// The number of the sample, from 0.
+        sample: usize,
+    },
 }
 
 fn fnv(bytes: &[u8]) -> u64 {
@@ -169,9 +175,19 @@ impl Recorded {
 }
 
 /// The whole records behind the header, up to the first that is torn or damaged.
-pub fn records(file: &[u8]) -> impl Iterator<Item = Recorded> + '_ {
+///
+/// # Errors
+/// When one of them has a time that no measurement reaches.
+pub fn records(file: &[u8]) -> Result<Vec<Recorded>, LogError> {
     let behind = file.get(HEADER_BYTES..).unwrap_or_default();
-    behind.chunks_exact(RECORD_BYTES).map_while(parse)
+    let records = behind.chunks_exact(RECORD_BYTES).map_while(parse);
+    let checked = records.enumerate().map(|(sample, record)| {
+        let is_late = record.sample.completed > Sample::TIME_MAX;
+        (!is_late)
+            .then_some(record)
+            .ok_or(LogError::Late { sample })
+    });
+    checked.collect()
 }
 
 fn parse(bytes: &[u8]) -> Option<Recorded> {

@@ -107,7 +107,7 @@ fn failures(findings: &Findings) -> Option<String> {
 fn writes(findings: &Findings) -> Option<String> {
     match findings.write_settle {
         None => Some(
-            "Nothing was written, so the times of writes are assumed. Measure with writes before you rely on recordings."
+            "Writes were not measured and their times are assumed, so the profile counts as an estimate: measure with `--write`, or promise only reads."
                 .to_owned(),
         ),
         Some(settle) if findings.rotation.is_some_and(|found| settle.get() as f64 > 2.0 * found.nanos) => Some(
@@ -164,7 +164,11 @@ mod tests {
         );
         assert!(notes[1].contains("7200.0 times a minute"), "{}", notes[1]);
         assert!(notes[1].contains("look-ahead"), "{}", notes[1]);
-        assert!(notes[2].contains("Nothing was written"), "{}", notes[2]);
+        assert!(
+            notes[2].contains("Writes were not measured"),
+            "{}",
+            notes[2]
+        );
     }
 
     #[test]

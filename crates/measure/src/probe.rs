@@ -41,7 +41,8 @@ impl Port {
         self.progress.served += samples.len() as u64;
         self.progress.left = self.progress.left.saturating_sub(samples.len() as u64);
         if let (Some(first), Some(last)) = (samples.first(), samples.last()) {
-            self.busy += last.completed.saturating_since(first.issued);
+            let took = last.completed.saturating_since(first.issued);
+            self.busy = self.busy.saturating_add(took);
         }
         self.wanted.clear();
         self.samples = Some(samples.to_vec());
@@ -57,7 +58,7 @@ impl Port {
     pub(crate) fn progress(&self) -> Progress {
         let mean = self.busy.get() / self.progress.served.max(1);
         Progress {
-            time_left: Nanos(mean * self.progress.left),
+            time_left: Nanos(mean.saturating_mul(self.progress.left)),
             ..self.progress.clone()
         }
     }

@@ -8,7 +8,6 @@ use crate::findings::{RotationFound, SeekFound};
 use crate::fit::{self, Cylinders, Figures, SeekBound, WRITE_SETTLE_ASSUMED};
 use crate::probe::Probe;
 use crate::reach::{Pairs, Reach};
-use crate::validate::writes;
 use crate::zones::Layout;
 
 /// Distances grow by this factor.
@@ -88,7 +87,7 @@ pub(crate) async fn measure(
             }
         }
     }
-    if !writes(probe) {
+    if !probe.facts.has_writes() {
         write_settle = WRITE_SETTLE_ASSUMED;
     } else if !probe.is_writable(Sector(0), capacity) {
         let (within, late_within) = write_settle_within(probe, rotation, tries / 2).await?;

@@ -106,7 +106,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         seeks,
         depths: Vec::new(),
         overhead: Nanos(figures.overhead as u64) + figures.longer,
-        write_settle: writes(probe).then_some(figures.write_settle),
+        write_settle: probe.facts.has_writes().then_some(figures.write_settle),
         reads_whole_tracks: figures.track_reads,
         writes_whole_last_track: figures.track_writes_tail,
         late,
@@ -122,10 +122,6 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         profile: checked.profile,
         findings,
     })
-}
-
-pub(crate) fn writes(probe: &Probe) -> bool {
-    !probe.facts.writable.is_empty()
 }
 
 fn zones_found(figures: &Figures) -> Vec<ZoneFound> {
@@ -217,7 +213,7 @@ impl Kinds {
         };
         let count = count.min(largest);
         let end = probe.facts.capacity.get();
-        let op = if writes(probe) && probe.below(2) == 0 {
+        let op = if probe.facts.has_writes() && probe.below(2) == 0 {
             Op::Write
         } else {
             Op::Read

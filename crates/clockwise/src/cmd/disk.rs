@@ -125,7 +125,7 @@ fn profile(disk: &DiskView) -> String {
     if disk.profile_is_measured {
         disk.profile.clone()
     } else if disk.profile_doubt.is_some() {
-        format!("{} (measured on another drive)", disk.profile)
+        format!("{} (an estimate)", disk.profile)
     } else {
         format!("{} (not measured)", disk.profile)
     }

@@ -7,7 +7,7 @@ use sched::units::SectorCount;
 
 use super::bad_disk;
 use crate::config::{DiskConfig, DiskKind};
-use crate::device::Identity;
+use crate::device::{Identity, NodeKind};
 use crate::failure::Failure;
 
 /// Help for a disk for which no profile can be chosen.
@@ -18,7 +18,7 @@ const PROFILE_HELP: &str = "set `profile` to one that was measured on this disk"
 pub struct Drive {
     /// Its serial number, or its identity if it has no hardware of its own.
     pub serial: Option<String>,
-    /// The reason why a measured profile does not count as measured here, if so.
+    /// The reason why a profile with a measurement does not count as measured here, if so.
     pub doubt: Option<String>,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn choose(disk: &DiskConfig, capacity: SectorCount) -> Result<ChosenP
             )
         }
     };
+    let doubt = doubt(&profile, identity.as_ref());
     let serial = identity.and_then(|identity| identity.serial);
-    let doubt = doubt(&profile, serial.as_deref());
     let is_of_file = !disk.profile_is_shipped || is_emulated_as(disk, &profile);
     let is_measured = profile.measured() && is_of_file && doubt.is_none();
     // Times that hold with several outstanding requests hold with fewer, too. More than one need a measurement of
@@ -76,24 +76,37 @@ pub(super) fn choose(disk: &DiskConfig, capacity: SectorCount) -> Result<ChosenP
     })
 }
 
-/// The reason why a profile that was measured on a drive does not count as measured on the drive with this serial
-/// number.
-fn doubt(profile: &DriveProfile, serial: Option<&str>) -> Option<String> {
-    let measured = profile
-        .measurement()
-        .filter(|_| profile.measured())
-        .filter(|measured| serial != Some(measured.serial.trim()))?;
-    let present = match serial {
-        Some(serial) => format!("this disk has serial number {serial}"),
-        None => "this disk reports no serial number".to_owned(),
-    };
-    Some(format!(
-        "the profile {:?} was measured on {}, serial number {}, but {present}: it counts as an estimate; measure this \
-         disk with `clockwise disk measure`",
-        profile.name(),
-        measured.model,
-        measured.serial,
-    ))
+/// The reason why a profile with a measurement does not count as measured on this disk.
+fn doubt(profile: &DriveProfile, disk: Option<&Identity>) -> Option<String> {
+    let measured = profile.measurement()?;
+    let name = profile.name();
+    let serial = disk.and_then(|disk| disk.serial.as_deref());
+    if serial != Some(measured.serial.trim()) {
+        let present = match serial {
+            Some(serial) => format!("this disk has serial number {serial}"),
+            None => "this disk reports no serial number".to_owned(),
+        };
+        return profile.measured().then(|| {
+            format!(
+                "the profile {name:?} was measured on {}, serial number {}, but {present}: it counts as an estimate; \
+                 measure this disk with `clockwise disk measure`",
+                measured.model, measured.serial,
+            )
+        });
+    }
+    let is_partition = disk.is_some_and(|disk| matches!(disk.kind, NodeKind::Partition { .. }));
+    if is_partition && profile.kind() == DriveKind::Rotating {
+        return Some(format!(
+            "the profile {name:?} is of the whole drive, and this disk is a partition of it, whose zones and seeks are \
+             others: it counts as an estimate; give the whole drive"
+        ));
+    }
+    (!profile.measured()).then(|| {
+        format!(
+            "the profile {name:?} was measured on this disk without writes, whose times are assumed: it counts as an \
+             estimate; measure with `--write`, or promise only reads"
+        )
+    })
 }
 
 /// True if a disk is an emulated drive of the profile's model. Shipped profiles were measured on emulated
@@ -111,14 +124,12 @@ mod tests {
     use super::*;
     use sched::profile::MeasurementSpec;
 
-    #[test]
-    fn profile_counts_on_the_measured_drive_alone() {
+    /// The shipped profile of the Atlas-II as if it had been measured on the drive with serial number 161728.
+    fn bound() -> DriveProfile {
         let mut spec = DriveProfile::shipped("quantum-atlas-ii")
             .unwrap()
             .spec()
             .clone();
-        let without = DriveProfile::new(spec.clone()).unwrap();
-        assert_eq!(doubt(&without, Some("1")), None);
         spec.measurement = Some(MeasurementSpec {
             model: "ATLAS II".to_owned(),
             serial: "161728".to_owned(),
@@ -129,16 +140,55 @@ mod tests {
             confidence_percent: 95,
             over_actual_permille: 1_160,
         });
-        let bound = DriveProfile::new(spec).unwrap();
-        assert_eq!(doubt(&bound, Some("161728")), None);
-        let other = doubt(&bound, Some("9")).unwrap();
+        DriveProfile::new(spec).unwrap()
+    }
+
+    fn disk(serial: Option<&str>, kind: NodeKind) -> Identity {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        Identity {
+            kind,
+            serial: serial.map(str::to_owned),
+            ..Identity::of(file.path()).unwrap()
+        }
+    }
+
+    #[test]
+    fn profile_counts_on_the_measured_drive_alone() {
+        let doubt_on =
+            |profile: &DriveProfile, serial| doubt(profile, Some(&disk(serial, NodeKind::Whole)));
+        let without = DriveProfile::shipped("quantum-atlas-ii").unwrap();
+        assert_eq!(doubt_on(&without, Some("1")), None);
+        assert_eq!(doubt_on(&bound(), Some("161728")), None);
+        let other = doubt_on(&bound(), Some("9")).unwrap();
         assert!(
             other.contains("161728") && other.contains("has serial number 9"),
             "{other}"
         );
-        let none = doubt(&bound, None).unwrap();
+        let none = doubt_on(&bound(), None).unwrap();
         assert!(none.contains("reports no serial number"), "{none}");
+        assert_eq!(doubt(&bound(), None), Some(none));
         // An estimate stays an estimate, on whatever drive.
-        assert_eq!(doubt(&bound.vouched_for(false), None), None);
+        let estimate = bound().vouched_for(false);
+        assert_eq!(doubt_on(&estimate, None), None);
+        let same = doubt_on(&estimate, Some("161728")).unwrap();
+        assert!(same.contains("without writes"), "{same}");
+    }
+
+    #[test]
+    fn profile_of_a_drive_with_platters_is_an_estimate_on_its_partition() {
+        let kind = NodeKind::Partition {
+            start_sector: 2_048,
+        };
+        let partition = disk(Some("161728"), kind);
+        let doubted = doubt(&bound(), Some(&partition)).unwrap();
+        assert!(doubted.contains("give the whole drive"), "{doubted}");
+        // Without platters a part is as fast as the whole.
+        let mut flat = DriveProfile::shipped("conservative-solid-state")
+            .unwrap()
+            .spec()
+            .clone();
+        (flat.measured, flat.measurement) = (true, bound().measurement().cloned());
+        let flat = DriveProfile::new(flat).unwrap();
+        assert_eq!(doubt(&flat, Some(&partition)), None);
     }
 }

@@ -221,8 +221,8 @@ struct Driver {
     disk: Box<dyn Disk>,
     buffers: Buffers,
     stop: Stop,
-    /// The host's time at the measurement's time 0, in nanoseconds.
-    base: u64,
+    /// The host's time at the measurement's time 0, in nanoseconds. Negative if the host has restarted since.
+    base: i64,
     done: Vec<Done>,
 }
 
@@ -239,7 +239,7 @@ impl Driver {
             last,
         } = begun;
         self.disk.attach()?;
-        self.base = clock::now().get().saturating_sub(at.get());
+        self.base = clock::now().get().cast_signed() - at.get().cast_signed();
         if let Some(last) = last {
             self.serve(&[last], 1)?;
         }
@@ -267,7 +267,8 @@ impl Driver {
         while ended < requests.len() {
             let mut until = None;
             while next < requests.len() && next - ended < depth {
-                let due = Time(requests[next].not_before.get() + self.base);
+                let not_before = requests[next].not_before.get();
+                let due = Time(not_before.saturating_add_signed(self.base));
                 if clock::now() + SPIN < due {
                     until = Some(Time(due.get() - SPIN.get()));
                     break;
@@ -327,7 +328,7 @@ impl Driver {
     }
 
     fn sample(&self, issued: Time, completed: Time, error: Option<i32>) -> Sample {
-        let since_base = |time: Time| Time(time.get().saturating_sub(self.base));
+        let since_base = |time: Time| Time(time.get().saturating_add_signed(-self.base));
         Sample {
             issued: since_base(issued),
             completed: since_base(completed.max(issued)),

@@ -69,7 +69,7 @@ impl Evidence {
     #[must_use]
     pub fn new(measured: &Measured, of: &Circumstances<'_>, now: SystemTime) -> Self {
         let target = of.target;
-        let is_written = target.how.writes();
+        let is_written = measured.findings.write_settle.is_some();
         Self {
             drive: Drive {
                 path: target.path.display().to_string(),
@@ -79,7 +79,7 @@ impl Evidence {
                 properties: properties(target, of.smart, measured.profile.capacity().bytes()),
             },
             date: humantime::format_rfc3339_seconds(now).to_string(),
-            method: method(of.effort, target.how, measured.findings.method),
+            method: method(of.effort, target.how, measured.findings.method, is_written),
             is_written,
             findings: measured.findings.clone(),
             remarks: meanings(of, &measured.profile),
@@ -87,7 +87,7 @@ impl Evidence {
     }
 
     /// The profile with the measurement as its origin. Without a serial number it names no drive, and counts as
-    /// measured on any.
+    /// measured on any. Without writes it counts as an estimate on all.
     ///
     /// # Errors
     /// When the figures are not a profile.
@@ -95,7 +95,6 @@ impl Evidence {
         let validation = &self.findings.validation;
         let permille = (validation.predicted_over_actual * 1_000.0).round() as u64;
         let mut spec = fitted.spec().clone();
-        spec.measured = true;
         spec.measurement = self.drive.serial.as_ref().map(|serial| MeasurementSpec {
             model: one_line(&self.drive.model),
             serial: one_line(serial),
@@ -121,8 +120,8 @@ fn one_line(text: &str) -> String {
     line
 }
 
-fn method(effort: Effort, how: Use, method: Method) -> String {
-    let online = if how.is_online() { " --online" } else { "" };
+fn method(effort: Effort, how: Use, method: Method, is_written: bool) -> String {
+    let online = if how == Use::Online { " --online" } else { "" };
     let effort = match effort {
         Effort::Quick => " --quick",
         Effort::Normal => "",
@@ -133,7 +132,7 @@ fn method(effort: Effort, how: Use, method: Method) -> String {
         Method::Envelope => "bounds by distance and position",
         Method::Flat => "overhead and rate",
     };
-    let writes = if how.writes() {
+    let writes = if is_written {
         "writes measured"
     } else {
         "writes assumed"
@@ -199,7 +198,7 @@ fn meanings(of: &Circumstances<'_>, profile: &DriveProfile) -> Vec<String> {
             target.identity.users.join("; ")
         ));
     }
-    if target.how.is_online() {
+    if target.how == Use::Online {
         found.push(
             "The pool ran during the measurement. Each request was one piece of best effort, one at a time: blocks of streams that are longer are extrapolated.".to_owned(),
         );

@@ -62,20 +62,13 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl SampleFile {
-    /// Opens the samples at `path`, or begins a measurement with a seed of its own. `serial` tells drives of one
-    /// model apart.
+    /// Opens the file at `path` for this measurement alone. It is made if it is not there.
     ///
     /// # Errors
-    /// When the file cannot be used, or is of another measurement.
-    pub fn open(
-        path: &Path,
-        facts: &Facts,
-        serial: &str,
-        effort: Effort,
-        earlier: Earlier,
-    ) -> Result<Opened, Failure> {
+    /// When the file cannot be used, or another measurement has it.
+    pub fn lock(path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure("use the samples in", path, &error);
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -93,38 +86,53 @@ impl SampleFile {
                 error => failed(error.into()),
             },
         )?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        let mut sample_file = Self {
+        Ok(Self {
             path: path.to_owned(),
             file,
-        };
+        })
+    }
+
+    /// Continues from the samples, or begins a measurement with a seed of its own. `serial` tells drives of one model
+    /// apart.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or is of another measurement.
+    pub fn begin(
+        mut self,
+        facts: &Facts,
+        serial: &str,
+        effort: Effort,
+        earlier: Earlier,
+    ) -> Result<Opened, Failure> {
+        let path = &self.path.clone();
+        let failed = |error: io::Error| io_failure("use the samples in", path, &error);
+        let mut bytes = Vec::new();
+        self.file.read_to_end(&mut bytes).map_err(failed)?;
         let named = Facts {
             name: format!("{}\n{serial}", facts.name),
             ..facts.clone()
         };
         if bytes.is_empty() || earlier == Earlier::Discard {
             let seed = seed().map_err(failed)?;
-            sample_file
-                .restart(&log::header(&named, effort, seed))
+            self.restart(&log::header(&named, effort, seed))
                 .map_err(failed)?;
             let begun = replay(facts, effort, seed, &[]).map_err(|at| changed(path, at))?;
             return Ok(Opened {
-                file: sample_file,
+                file: self,
                 begun: begun.begun,
                 continued: 0,
             });
         }
         let seed = log::seed_of(&bytes, &named, effort).map_err(|error| wrong(path, error))?;
-        let records: Vec<Recorded> = log::records(&bytes).collect();
+        let records = log::records(&bytes).map_err(|error| wrong(path, error))?;
         let mut replayed = replay(facts, effort, seed, &records).map_err(|at| changed(path, at))?;
         if replayed.is_in_first_part {
             replayed = replay(facts, effort, seed, &[]).map_err(|at| changed(path, at))?;
         }
         let whole = log::HEADER_BYTES + replayed.used * RECORD_BYTES;
-        sample_file.cut(whole as u64).map_err(failed)?;
+        self.cut(whole as u64).map_err(failed)?;
         Ok(Opened {
-            file: sample_file,
+            file: self,
             begun: replayed.begun,
             continued: replayed.used as u64,
         })

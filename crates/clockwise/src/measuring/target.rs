@@ -27,24 +27,8 @@ pub enum Use {
     Read,
     /// Read beside other users.
     ReadShared,
-    /// Read by way of the server whose pool it is part of.
-    ReadOnline,
-    /// As that, and write to free extents.
-    WriteOnline,
-}
-
-impl Use {
-    /// True if something is written.
-    #[must_use]
-    pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::WriteOnline)
-    }
-
-    /// True if a server serves the requests while its pool runs.
-    #[must_use]
-    pub fn is_online(self) -> bool {
-        matches!(self, Self::ReadOnline | Self::WriteOnline)
-    }
+    /// Read, and write what is lent, by way of the server whose pool it is part of.
+    Online,
 }
 
 /// A drive that may be measured.
@@ -84,12 +68,12 @@ impl Target {
     ///
     /// # Errors
     /// When nothing is there, or it is part of a drive.
-    pub fn online(path: &Path, is_emulated: bool, how: Use) -> Result<Self, Failure> {
+    pub fn online(path: &Path, is_emulated: bool) -> Result<Self, Failure> {
         let identity = Identity::of(path).map_err(|error| unusable(path, &error))?;
         let target = Self {
             path: path.to_owned(),
             identity,
-            how,
+            how: Use::Online,
             plant: None,
             is_emulated_by_server: is_emulated,
         };
@@ -106,11 +90,11 @@ impl Target {
                     identity.name
                 ))
                 .help(format!(
-                    "measure the whole device: `clockwise disk measure /dev/{}`; its profile is right for the partition's disk",
+                    "measure the whole device (`clockwise disk measure /dev/{}`), and give the whole device to the pool: on a partition of a drive with platters its profile is an estimate",
                     identity.name
                 )));
         }
-        let is_shared = self.how == Use::ReadShared || self.how.is_online();
+        let is_shared = matches!(self.how, Use::ReadShared | Use::Online);
         if !identity.users.is_empty() && !is_shared {
             return Err(self
                 .bad(format!("it is in use: {}", identity.users.join("; ")))
@@ -198,7 +182,7 @@ impl Target {
             Use::Write => Access::Exclusive,
             Use::Read => Access::ExclusiveReads,
             // A server has the drive: others may only read it.
-            Use::ReadShared | Use::ReadOnline | Use::WriteOnline => Access::SharedReads,
+            Use::ReadShared | Use::Online => Access::SharedReads,
         };
         let disk = UringDisk::open_for(&self.path, memory, PLACES, None, access).map_err(failed)?;
         Ok(Box::new(disk))
@@ -229,7 +213,7 @@ impl Target {
         let capacity = SectorCount(disk.capacity().get() / unit.get() * unit.get());
         let writable = match self.how {
             Use::Write => vec![Sector(0)..Sector(capacity.get())],
-            Use::Read | Use::ReadShared | Use::ReadOnline | Use::WriteOnline => Vec::new(),
+            Use::Read | Use::ReadShared | Use::Online => Vec::new(),
         };
         Facts {
             name: self.model(),

@@ -212,7 +212,7 @@ view! {
         link: LinkView,
     }
     besides {
-        /// Why its profile does not count as measured, if it was measured on another drive.
+        /// Why its profile does not count as measured, if it states a measurement.
         profile_doubt: Option<String>,
         /// Its service times with the present profile, over all restarts of the server.
         service_times: ServiceTimesView,

@@ -149,7 +149,7 @@ fn reads_alone_change_nothing_and_the_profile_says_so() {
     let said = bench.measure(&disk, &["--quick"]).done();
     assert!(read(&disk) == before);
     for word in [
-        "Nothing was written",
+        "Writes were not measured",
         "none longer than predicted",
         "p.toml",
     ] {
@@ -159,6 +159,7 @@ fn reads_alone_change_nothing_and_the_profile_says_so() {
     let profile = bench.profile();
     let origin = profile.measurement().expect("an origin");
     assert!(origin.method.ends_with("writes assumed"), "{origin:?}");
+    assert!(!profile.measured());
     let flat = profile.spec().flat.expect("it has no platters");
     assert_eq!(flat.write_overhead_us, 2 * flat.read_overhead_us);
 }
@@ -235,16 +236,20 @@ fn bad_sectors_are_reported_and_the_rest_is_measured() {
         failing: Vec::new(),
     };
     let mut measurement = Measurement::new(facts, Effort::Quick, 7);
+    // As continued from a host that had been up for longer than this one.
+    let at = Time(1 << 52);
     let begun = Begun {
         step: measurement.step(&[]),
         measurement,
-        at: Time::ZERO,
+        at,
         last: None,
     };
     let mut running = driver::start(Box::new(disk), &memory, begun).expect("a thread");
     let result = loop {
         match running.news.blocking_recv().expect("an end") {
-            News::Served { .. } => {}
+            News::Served { samples, .. } => {
+                assert!(samples.iter().all(|sample| sample.issued >= at));
+            }
             News::Over(End::Finished(result)) => break *result,
             News::Over(end) => panic!("{end:?}"),
         }

@@ -156,6 +156,9 @@ fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The remark on `--write` with `--online` where nothing can be written.
+const NOTHING_LENT: &str = "the disk has too few free extents to lend one, so writes are not measured: the profile is an estimate";
+
 fn run_online(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<ExitCode, Failure> {
     check_outputs(args)?;
     let client = cli.client()?;
@@ -167,12 +170,18 @@ fn run_online(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<ExitCode
         let signals = Signals::listen()?;
         let online = Online::begin(client, args).await?;
         let target = online.target.clone();
+        let facts = online.facts();
+        let mut caveats = Vec::new();
+        if args.write && !facts.has_writes() {
+            output.note(NOTHING_LENT);
+            caveats.push(NOTHING_LENT.to_owned());
+        }
         let measured = Prepared {
             target: &target,
-            facts: online.facts(),
+            facts,
             server: Server::Pool(Box::new(online)),
             limit: summary::LIMIT_ONLINE,
-            caveats: Vec::new(),
+            caveats,
             tools: Tools::usual(),
         };
         measured.measure(args, signals, output).await
@@ -187,9 +196,6 @@ async fn measure(
 ) -> Result<ExitCode, Failure> {
     // Before anything is changed that has to be restored.
     let signals = Signals::listen()?;
-    let tools = Tools::usual();
-    let serial = target.identity.serial.clone().unwrap_or_default();
-    restore_earlier(args, target, &serial, &tools, output)?;
     let memory = driver::memory()?;
     let disk = target.open(&memory)?;
     let measured = Prepared {
@@ -198,7 +204,7 @@ async fn measure(
         caveats: disk.caveats(),
         server: Server::Disk(disk, memory),
         limit,
-        tools,
+        tools: Tools::usual(),
     };
     measured.measure(args, signals, output).await
 }
@@ -221,14 +227,19 @@ struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    fn samples(&self, args: &MeasureArgs) -> Result<Opened, Failure> {
+    /// Opens the samples. A measurement under way has the drive or the samples locked, and its settings stay as they
+    /// are. So settings are restored when both are locked here.
+    fn samples(&self, args: &MeasureArgs, output: &Output) -> Result<Opened, Failure> {
         let earlier = match args.restart {
             true => Earlier::Discard,
             false => Earlier::Continue,
         };
-        let path = samples::path_of(&args.to);
+        let file = SampleFile::lock(&samples::path_of(&args.to))?;
         let serial = self.target.identity.serial.as_deref().unwrap_or_default();
-        SampleFile::open(&path, &self.facts, serial, args.effort(), earlier)
+        if self.target.how != Use::Online {
+            restore_earlier(args, self.target, serial, &self.tools, output)?;
+        }
+        file.begin(&self.facts, serial, args.effort(), earlier)
     }
 
     async fn measure(
@@ -238,7 +249,7 @@ impl Prepared<'_> {
         output: &Output,
     ) -> Result<ExitCode, Failure> {
         let target = self.target;
-        let opened = match (self.samples(args), &self.server) {
+        let opened = match (self.samples(args, output), &self.server) {
             (Err(failure), Server::Pool(online)) => {
                 online.end().await;
                 return Err(failure);
@@ -346,7 +357,7 @@ fn lost(target: &Target, why: &str, requests: u64) -> Failure {
         "{}: after {requests} requests {why}",
         target.path.display()
     ))
-    .help(match target.how.is_online() {
+    .help(match target.how == Use::Online {
         true => "look at the server's log and `clockwise disk show`; the same command continues",
         false => "look at the cable, the drive and `dmesg`; the same command continues",
     })

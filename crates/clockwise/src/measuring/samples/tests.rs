@@ -43,7 +43,7 @@ fn serve(opened: &mut Opened, count: usize) -> usize {
 }
 
 fn open(path: &Path) -> Result<Opened, Failure> {
-    SampleFile::open(path, &facts(), "7", Effort::Quick, Earlier::Continue)
+    SampleFile::lock(path)?.begin(&facts(), "7", Effort::Quick, Earlier::Continue)
 }
 
 #[test]
@@ -106,7 +106,8 @@ fn samples_of_something_else_are_refused_with_a_way_out() {
     serve(&mut opened, 300);
     drop(opened);
     let refused = |facts: &Facts, serial: &str, effort, word: &str| {
-        let opened = SampleFile::open(&path, facts, serial, effort, Earlier::Continue);
+        let file = SampleFile::lock(&path).unwrap();
+        let opened = file.begin(facts, serial, effort, Earlier::Continue);
         let failure = opened.err().expect("it is refused");
         assert!(failure.what.contains(word), "{failure:?}");
         assert!(failure.help.contains("--restart"), "{failure:?}");
@@ -146,9 +147,34 @@ fn samples_of_something_else_are_refused_with_a_way_out() {
     bytes[at..][..RECORD_BYTES].copy_from_slice(&log::record(&request, &sample));
     std::fs::write(&path, &bytes).unwrap();
     refused(&facts(), "7", Effort::Quick, "sample 5");
-    let discarded =
-        SampleFile::open(&path, &facts(), "8", Effort::Quick, Earlier::Discard).unwrap();
+    let file = SampleFile::lock(&path).unwrap();
+    let discarded = file.begin(&facts(), "8", Effort::Quick, Earlier::Discard);
+    let discarded = discarded.unwrap();
     assert_eq!(discarded.continued, 0);
+}
+
+#[test]
+fn time_that_no_measurement_reaches_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml.samples");
+    let Step::Serve { requests, .. } = open(&path).unwrap().begun.step else {
+        panic!("it asks for requests");
+    };
+    let header = std::fs::read(&path).unwrap();
+    for time in [Sample::TIME_MAX.get() + 1, 1 << 63, u64::MAX] {
+        let sample = Sample {
+            issued: Time(time),
+            completed: Time(time),
+            alone: true,
+            error: None,
+        };
+        let record = log::record(&requests[0], &sample);
+        std::fs::write(&path, [&header[..], &record].concat()).unwrap();
+        let failure = open(&path).err().expect("it is refused");
+        let what = "sample 0 has a time later than 104 days";
+        assert!(failure.what.contains(what), "{failure:?}");
+        assert!(failure.help.contains("--restart"), "{failure:?}");
+    }
 }
 
 /// Files of earlier versions are refused, so a change of the bytes needs a new version.

@@ -61,6 +61,26 @@ fn disk_of_a_running_pool_is_measured_and_no_byte_is_lost() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+#[test]
+fn writes_for_which_no_extent_is_free_are_not_called_measured() {
+    let (site, server) = Site::serving(1);
+    let free = site.json(&["pool", "show"])["free_bytes"].as_u64();
+    let size = format!("{}MiB", (free.expect("a number") >> 20) - 7);
+    site.run(&["volume", "create", "v", "--size", &size]).done();
+    let options = ["--json", "--quick", "--write"];
+    let measured = outcome(&mut measure(&site, "p.toml", &options)).done();
+    let what = "too few free extents";
+    assert!(measured.err.contains(what), "{measured:?}");
+    let result = measured.json();
+    assert_eq!(result["is_written"], false);
+    assert!(result["remarks"].to_string().contains(what), "{result}");
+    let profile = DriveProfile::from_toml(&read_text(&site.path("p.toml"))).expect("a profile");
+    let origin = profile.measurement().expect("an origin");
+    assert!(origin.method.ends_with("writes assumed"), "{origin:?}");
+    assert!(!profile.measured());
+    assert_eq!(server.terminate().0, Some(0));
+}
+
 /// Beside a stream that has all that the drive can promise. The drive turns for 12 seconds before the next part.
 #[test]
 fn measurement_beside_a_stream_is_continued_and_ends_with_the_server() {

@@ -83,6 +83,37 @@ fn settings_of_another_drive_are_not_restored_on_this_one() {
 }
 
 #[test]
+fn settings_of_a_measurement_under_way_stay_as_they_are() {
+    let bench = Bench::new();
+    let disk = bench.file("disk", 16);
+    let at = std::fs::canonicalize(&disk).expect("the disk");
+    let at = at.display();
+    let settings = bench.path("p.toml.settings");
+    let kept = format!("device = \"{at}\"\nserial = \"file:{at}\"\n");
+    std::fs::write(&settings, kept).expect("a file");
+    let lock = |path: &Path| {
+        let file = std::fs::File::create_new(path).or_else(|_| std::fs::File::open(path));
+        let file = file.expect("a file");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+        file
+    };
+    let under_way = lock(&disk);
+    bench.measure(&disk, &[]).fails(2, &["in use"]);
+    assert!(settings.exists());
+    drop(under_way);
+    // Beside other users the drive is not locked.
+    let under_way = lock(&bench.path("p.toml.samples"));
+    bench
+        .measure(&disk, &["--read-only"])
+        .fails(2, &["another measurement writes these samples"]);
+    assert!(settings.exists());
+    drop(under_way);
+    let said = bench.measure(&disk, &["--quick"]).done();
+    assert!(said.err.contains("they are restored now"), "{said:?}");
+    assert!(!settings.exists());
+}
+
+#[test]
 fn samples_of_another_measurement_are_refused_until_they_are_discarded() {
     let bench = Bench::new();
     let disk = bench.file("disk", 16);

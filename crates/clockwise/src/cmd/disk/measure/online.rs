@@ -17,7 +17,7 @@ use super::MeasureArgs;
 use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::measuring::driver::{Begun, End, News, Running};
-use crate::measuring::target::{Target, Use};
+use crate::measuring::target::Target;
 use crate::wire::faults::FaultOp;
 use crate::wire::measurement::{
     BeginMeasurement, MeasurementEnd, MeasurementRequest, MeasurementRequests, MeasurementSamples,
@@ -48,11 +48,7 @@ impl Online {
         let path = format!("/v1/disks/{number}/measurement");
         let ask = BeginMeasurement { write: args.write };
         let begun: MeasurementView = client.post(&path, &ask).await?;
-        let how = match args.write {
-            true => Use::WriteOnline,
-            false => Use::ReadOnline,
-        };
-        match Target::online(Path::new(&begun.path), begun.is_emulated, how) {
+        match Target::online(Path::new(&begun.path), begun.is_emulated) {
             Ok(target) => Ok(Self {
                 client,
                 path,
@@ -121,7 +117,11 @@ impl Online {
             at,
             last,
         } = begun;
-        let base = self.begun.now_ns.saturating_sub(at.get());
+        let base = self
+            .begun
+            .now_ns
+            .cast_signed()
+            .wrapping_sub(at.get().cast_signed());
         if let Some(last) = last
             && let Err(failure) = self.serve(&[last], base).await
         {
@@ -154,7 +154,7 @@ impl Online {
     }
 
     /// Has the server serve requests, one at a time.
-    async fn serve(&self, requests: &[Request], base: u64) -> Result<Vec<Sample>, Failure> {
+    async fn serve(&self, requests: &[Request], base: i64) -> Result<Vec<Sample>, Failure> {
         let mut samples = Vec::with_capacity(requests.len());
         let path = format!("{}/requests", self.path);
         for part in requests.chunks(REQUESTS_PER_CALL) {
@@ -165,7 +165,7 @@ impl Online {
                 },
                 start_sector: request.start.get(),
                 sectors: request.count.get(),
-                not_before_ns: request.not_before.get() + base,
+                not_before_ns: request.not_before.get().saturating_add_signed(base),
             };
             let call = MeasurementRequests {
                 token: self.begun.token.clone(),
@@ -180,10 +180,13 @@ impl Online {
                 );
                 return Err(Failure::bug(what));
             }
-            let since_base = |nanos: u64| Time(nanos.saturating_sub(base));
+            let since_base = |nanos: u64| {
+                let time = Time(nanos.saturating_add_signed(base.saturating_neg()));
+                time.min(Sample::TIME_MAX)
+            };
             samples.extend(answer.samples.iter().map(|sample| Sample {
                 issued: since_base(sample.issued_ns),
-                completed: since_base(sample.completed_ns),
+                completed: since_base(sample.completed_ns.max(sample.issued_ns)),
                 alone: sample.alone,
                 error: sample.errno,
             }));
