@@ -296,15 +296,15 @@ fn links() -> Vec<(usize, usize, Vec<Vec<Pair>>)> {
     };
     if testkit::is_full() {
         vec![
-            (1, 1, sets(12, 10, 6)),
-            (1, 2, sets(10, 8, 5)),
-            (2, 1, sets(6, 4, 2)),
-        ]
-    } else {
-        vec![
             (1, 1, sets(12, 8, 5)),
             (1, 2, sets(8, 6, 4)),
             (2, 1, sets(5, 3, 2)),
+        ]
+    } else {
+        vec![
+            (1, 1, sets(10, 7, 4)),
+            (1, 2, sets(8, 5, 3)),
+            (2, 1, sets(4, 2, 2)),
         ]
     }
 }
