@@ -70,7 +70,6 @@ fn writes_for_which_no_extent_is_free_are_not_called_measured() {
     let options = ["--json", "--quick", "--write"];
     let measured = outcome(&mut measure(&site, "p.toml", &options)).done();
     let what = "too few free extents";
-    assert!(measured.err.contains(what), "{measured:?}");
     let result = measured.json();
     assert_eq!(result["is_written"], false);
     assert!(result["remarks"].to_string().contains(what), "{result}");
