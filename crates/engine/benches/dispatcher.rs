@@ -61,6 +61,7 @@ fn measure(folder: &Path, op: Op, seconds: u64) {
         thread: ThreadParams::dispatcher("bench"),
         places: Places::default(),
         patience: StallLimits::default(),
+        link: None,
     })
     .unwrap();
     let account = memory.open_account("bench", Bytes(0)).unwrap();

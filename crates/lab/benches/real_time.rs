@@ -169,6 +169,7 @@ fn run(experiment: &Experiment, path: &Path, begin: Time) -> Result<Outcome, Any
         thread: ThreadParams::dispatcher("disk"),
         places: Places::default(),
         patience: StallLimits::default(),
+        link: None,
     })?;
     let handle = dispatcher.handle();
     admit(experiment, &handle, begin)?;

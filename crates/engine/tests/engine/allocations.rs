@@ -55,6 +55,7 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
         thread: ThreadParams::ordinary("counted"),
         places: Places::default(),
         patience: StallLimits::default(),
+        link: None,
     })
     .unwrap();
     let handle = dispatcher.handle();

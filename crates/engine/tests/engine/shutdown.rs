@@ -46,6 +46,7 @@ fn shutdown_leaves_no_thread() {
                     thread: ThreadParams::dispatcher(format!("disk-{index}")),
                     places: Places::default(),
                     patience: StallLimits::default(),
+                    link: None,
                 };
                 Dispatcher::start(config).unwrap().0
             })
