@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`adversary`] | schedulers against tasks that do all they may to be late |
+//! | [`arms`] | schedulers of the arm from the literature on video servers |
 //! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
 //! | [`cello`] | best-effort load like that of a server in 1992 |
 //! | [`chart`] | pictures of curves |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adversary;
+pub mod arms;
 pub mod atlas;
 pub mod cello;
 pub mod chart;

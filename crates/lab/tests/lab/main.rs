@@ -1,5 +1,6 @@
 //! Simulated and emulated drives, and experiments on them.
 
+mod arms;
 mod atlas;
 mod beside;
 mod emulator;
