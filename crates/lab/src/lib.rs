@@ -10,6 +10,7 @@
 //! | [`demerit`] | the distance of two distributions of times |
 //! | [`experiment`] | experiments that a file describes |
 //! | [`farm`] | several disks with volumes, streams and traces on them |
+//! | [`host_bus`] | adapters, PCI and memory, with strings of drives |
 //! | [`measure`] | plants measured in virtual time |
 //! | [`replay`] | measured traces against a plant |
 //! | [`run`] | virtual time: the scheduler against a plant |
@@ -29,6 +30,7 @@ pub mod demerit;
 mod dice;
 pub mod experiment;
 pub mod farm;
+pub mod host_bus;
 pub mod measure;
 pub mod replay;
 pub mod run;

@@ -6,6 +6,7 @@ mod beside;
 mod emulator;
 mod experiment;
 mod farm;
+mod host_bus;
 mod measure;
 mod predictor;
 mod realtime;
