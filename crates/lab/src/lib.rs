@@ -6,6 +6,7 @@
 //! | [`arms`] | schedulers of the arm from the literature on video servers |
 //! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
 //! | [`cello`] | best-effort load like that of a server in 1992 |
+//! | [`channel`] | a SCSI channel with its drives |
 //! | [`chart`] | pictures of curves |
 //! | [`demerit`] | the distance of two distributions of times |
 //! | [`experiment`] | experiments that a file describes |
@@ -18,6 +19,7 @@
 //! | [`thesis`] | the experiments of the thesis |
 //! | [`trace`] | requests that others have recorded, in six formats |
 //! | [`tracks`] | sequential reads with and without the rest of a track |
+//! | [`video`] | a video server of several channels |
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ pub mod adversary;
 pub mod arms;
 pub mod atlas;
 pub mod cello;
+pub mod channel;
 pub mod chart;
 pub mod demerit;
 mod dice;
@@ -38,3 +41,4 @@ pub mod sweep;
 pub mod thesis;
 pub mod trace;
 pub mod tracks;
+pub mod video;
