@@ -11,6 +11,7 @@
 //! Requests do not wait for each other, so no channel has an influence on another: each is run alone, in any order and by any
 //! thread.
 
+pub mod figures;
 mod file;
 mod outcome;
 mod search;
@@ -30,7 +31,7 @@ use crate::dice::Dice;
 
 pub use file::{Plan, VideoError};
 pub use outcome::{IdOutcome, Outcome};
-pub use search::{Largest, Search};
+pub use search::{Runs, Search};
 
 /// Chooses the next request of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -117,10 +117,11 @@ impl<'a, W: Watch> Channel<'a, W> {
         let mut disk_of: Vec<usize> = (0..setup.ids.len()).collect();
         disk_of.sort_by_key(|disk| priority(setup.ids[*disk]));
         let mut rank_of = vec![0; disk_of.len()];
-        (0..).zip(&disk_of).for_each(|(rank, disk)| rank_of[*disk] = rank);
-        let disk = |disk: &usize| {
-            Disk::new(setup.ids[*disk], setup.spindles[*disk], (setup.scheduler)())
-        };
+        (0..)
+            .zip(&disk_of)
+            .for_each(|(rank, disk)| rank_of[*disk] = rank);
+        let disk =
+            |disk: &usize| Disk::new(setup.ids[*disk], setup.spindles[*disk], (setup.scheduler)());
         Self {
             setup,
             watch,
@@ -182,7 +183,11 @@ impl<'a, W: Watch> Channel<'a, W> {
     }
 
     fn tally(self) -> Tally {
-        let mut disks: Vec<_> = self.disks.into_iter().map(|disk| Some(disk.tally)).collect();
+        let mut disks: Vec<_> = self
+            .disks
+            .into_iter()
+            .map(|disk| Some(disk.tally))
+            .collect();
         let of = |rank: &usize| disks[*rank].take();
         Tally {
             disks: self.rank_of.iter().filter_map(of).collect(),
@@ -375,11 +380,13 @@ impl<'a, W: Watch> Channel<'a, W> {
         let is_late = self.now > deadline;
         disk.tally.late += u64::from(is_late);
         self.is_late |= is_late;
-        self.hash.add(self.now.get() ^ u64::from(unit) << 40 ^ (rank as u64) << 60);
+        self.hash
+            .add(self.now.get() ^ u64::from(unit) << 40 ^ (rank as u64) << 60);
         self.see(rank, Event::Done);
         let disk = &self.disks[rank];
         if self.setup.discipline == Discipline::Plain {
-            let can_send = disk.sent != disk.fetched || disk.sent != disk.begun && self.times.bursts > 1;
+            let can_send =
+                disk.sent != disk.fetched || disk.sent != disk.begun && self.times.bursts > 1;
             if can_send {
                 self.offer(rank);
             }

@@ -10,10 +10,11 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Arm, Server, Stripe};
+use super::{Arm, Runs, Search, Server, Stripe};
 use crate::channel::drive::Drive;
 use crate::channel::spec::{self, SpecError, within};
 use crate::channel::{Bus, Discipline, HOST_ID};
+use crate::sweep::Sweep;
 
 /// Why a file describes no server.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +162,21 @@ impl Plan {
         })?;
         Ok(file.plan(drive, bus)?)
     }
+
+    /// Runs it, or searches for the largest number of streams.
+    #[must_use]
+    pub fn run(&self, sweep: &Sweep<'_>) -> Runs {
+        let Some(streams) = self.streams else {
+            return Search::all(&self.server, self.seed, self.runs, sweep);
+        };
+        let runs = sweep.each(self.runs as usize, |run| {
+            self.server.run(streams, self.seed + run as u64, false)
+        });
+        Runs {
+            simulated: runs.iter().map(|run| run.requests).sum(),
+            runs,
+        }
+    }
 }
 
 /// A thing that comes with the program, or that a file describes.
@@ -196,7 +212,9 @@ impl File {
         if least == 0 || least > most || most > 10_000 {
             return Err(SpecError::at(
                 &self.movie_minutes,
-                format!("`movie_minutes` is [{least}, {most}]; it must be [least, most], from 1 to 10000"),
+                format!(
+                    "`movie_minutes` is [{least}, {most}]; it must be [least, most], from 1 to 10000"
+                ),
             ));
         }
         let server = Server {
@@ -236,7 +254,10 @@ impl File {
     fn ids(&self, bus: &Bus) -> Result<Vec<u8>, SpecError> {
         let ids = self.ids.get_ref();
         if ids.is_empty() {
-            return Err(SpecError::at(&self.ids, "`ids` is empty: a channel needs disks"));
+            return Err(SpecError::at(
+                &self.ids,
+                "`ids` is empty: a channel needs disks",
+            ));
         }
         let mut known = HashSet::new();
         for id in ids {
@@ -279,7 +300,9 @@ impl File {
         if !kib.is_multiple_of(segment_kib) || kib / segment_kib < 2 {
             return Err(SpecError::at(
                 &self.buffer_kib,
-                format!("`buffer_kib` is {kib}; it must be at least two segments of {segment_kib} KiB, and a multiple"),
+                format!(
+                    "`buffer_kib` is {kib}; it must be at least two segments of {segment_kib} KiB, and a multiple"
+                ),
             ));
         }
         Ok((kib / segment_kib) as u32)
@@ -287,7 +310,12 @@ impl File {
 
     fn arm(&self) -> Result<Arm, SpecError> {
         let window = or("window", self.window.as_ref(), 5, 1..=1_000_000)? as usize;
-        let threshold = or("threshold_ms", self.threshold_ms.as_ref(), 350, 0..=1_000_000)?;
+        let threshold = or(
+            "threshold_ms",
+            self.threshold_ms.as_ref(),
+            350,
+            0..=1_000_000,
+        )?;
         Ok(match self.scheduler {
             ArmName::CScan => Arm::CScan,
             ArmName::Edf => Arm::Edf,
@@ -308,11 +336,16 @@ impl File {
 
     /// Movies must fit on the disks.
     fn check_room(&self, server: &Server, minutes: u64) -> Result<(), SpecError> {
-        let units = server.stripe.places.len() as u64 * server.ids.len() as u64 * u64::from(server.channels);
+        let units = server.stripe.places.len() as u64
+            * server.ids.len() as u64
+            * u64::from(server.channels);
         if units > u64::from(u32::MAX) {
             return Err(SpecError::at(
                 &self.segment_kib,
-                format!("the disks have {units} segments; at most {} are possible", u32::MAX),
+                format!(
+                    "the disks have {units} segments; at most {} are possible",
+                    u32::MAX
+                ),
             ));
         }
         let segments = server.movie.1.get().div_ceil(server.period().get());

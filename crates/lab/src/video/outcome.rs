@@ -46,8 +46,14 @@ pub struct IdOutcome {
 impl Outcome {
     /// Of the channels that were run.
     pub(super) fn new(server: &Server, streams: u32, tallies: Vec<Tally>) -> Self {
-        let seconds: f64 = tallies.iter().map(|tally| tally.end.get() as f64 / 1e9).sum();
-        let bus: f64 = tallies.iter().map(|tally| tally.bus_busy.as_secs_f64()).sum();
+        let seconds: f64 = tallies
+            .iter()
+            .map(|tally| tally.end.get() as f64 / 1e9)
+            .sum();
+        let bus: f64 = tallies
+            .iter()
+            .map(|tally| tally.bus_busy.as_secs_f64())
+            .sum();
         let disks = || tallies.iter().flat_map(|tally| &tally.disks);
         let disk: f64 = disks().map(|disk| disk.busy.as_secs_f64()).sum();
         let mut ids: Vec<u8> = server.ids.clone();

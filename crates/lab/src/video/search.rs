@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::{Outcome, Server};
 use crate::sweep::Sweep;
 
-/// The largest number of streams of a server, run by run.
+/// Runs of a server, one for each seed: with the largest number of streams without a late request, or with a given number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Largest {
-    /// The run with the largest number without a late request, for each seed. No streams, if even one is late.
+pub struct Runs {
+    /// In order of seeds. A search that finds even one stream late ends with none.
     pub runs: Vec<Outcome>,
-    /// Requests of all runs of the search.
+    /// Requests of all runs, with those of the search that are not shown.
     pub simulated: u64,
 }
 
-impl Largest {
+impl Runs {
     /// The mean over the seeds.
     #[must_use]
     pub fn streams(&self) -> f64 {
@@ -44,7 +44,7 @@ impl<'a> Search<'a> {
     /// The largest number of each of so many seeds, the first of which is `seed`. The search of the first one is the guess of the
     /// others.
     #[must_use]
-    pub fn all(server: &Server, seed: u64, runs: u64, sweep: &Sweep<'_>) -> Largest {
+    pub fn all(server: &Server, seed: u64, runs: u64, sweep: &Sweep<'_>) -> Runs {
         let one = |seed: u64, guess: u32| {
             let mut search = Search {
                 server,
@@ -59,7 +59,7 @@ impl<'a> Search<'a> {
             one(seed + 1 + index as u64, guess)
         });
         let all = || std::iter::once(&first).chain(&rest);
-        Largest {
+        Runs {
             runs: all().map(|(outcome, _)| outcome.clone()).collect(),
             simulated: all().map(|(_, simulated)| simulated).sum(),
         }

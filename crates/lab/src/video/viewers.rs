@@ -47,7 +47,9 @@ pub(super) fn library(server: &Server, seed: u64) -> Vec<(u32, u32)> {
 /// The first sessions of so many viewers, in order of start. A viewer thinks before every movie.
 pub(super) fn sessions(server: &Server, viewers: u32, seed: u64) -> Vec<Session> {
     let movies = library(server, seed);
-    let mut dice: Vec<Dice> = (0..viewers).map(|viewer| dice(seed, u64::from(viewer))).collect();
+    let mut dice: Vec<Dice> = (0..viewers)
+        .map(|viewer| dice(seed, u64::from(viewer)))
+        .collect();
     let mut next: Vec<Time> = dice
         .iter_mut()
         .map(|dice| Time::ZERO + dice.exponential(server.think))
@@ -155,7 +157,9 @@ impl Requests {
             return;
         };
         self.turn = Time(time.get() - entry.offset.get());
-        self.place = self.ring.partition_point(|other| other.offset < entry.offset);
+        self.place = self
+            .ring
+            .partition_point(|other| other.offset < entry.offset);
         self.ring.insert(self.place, entry);
         self.next = time;
     }

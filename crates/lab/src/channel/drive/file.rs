@@ -80,7 +80,9 @@ impl File {
         let fault = |problem: String| Err(SpecError::at(&self.seek_us, problem));
         let rises = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if points.first().is_none_or(|point| point.0 != 1) || !rises {
-            return fault("`seek_us` must begin with distance 1, and the distances must rise".into());
+            return fault(
+                "`seek_us` must begin with distance 1, and the distances must rise".into(),
+            );
         }
         if points.iter().any(|point| point.1 > LONGEST_US) {
             return fault(format!("a time of `seek_us` is above {LONGEST_US}"));

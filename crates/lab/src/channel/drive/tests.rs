@@ -5,7 +5,10 @@ const UNIT: Bytes = Bytes(128 << 10);
 #[test]
 fn drives_of_the_paper_have_the_numbers_of_its_table() {
     // Mean seek in us, and the rates of the outermost and innermost track in 100 kB/s.
-    for (name, seek, rates) in [("hp-c2247", 10_500, [53, 31]), ("ibm-dfhs", 8_000, [126, 96])] {
+    for (name, seek, rates) in [
+        ("hp-c2247", 10_500, [53, 31]),
+        ("ibm-dfhs", 8_000, [126, 96]),
+    ] {
         let drive = Drive::built_in(name).expect("it comes with the program");
         let mean = drive.mean_seek().get() / 1_000;
         assert!(mean.abs_diff(seek) <= 10, "{name}: {mean} us");
@@ -13,7 +16,11 @@ fn drives_of_the_paper_have_the_numbers_of_its_table() {
             let sectors = u64::from(zone.expect("it has zones").1);
             (sectors * SECTOR_BYTES * 10_000 + drive.rotation.get() / 2) / drive.rotation.get()
         };
-        assert_eq!([rate(drive.zones.first()), rate(drive.zones.last())], rates, "{name}");
+        assert_eq!(
+            [rate(drive.zones.first()), rate(drive.zones.last())],
+            rates,
+            "{name}"
+        );
     }
 }
 
@@ -22,9 +29,21 @@ fn stripe_units_fill_a_drive_and_follow_each_other() {
     for name in Drive::names() {
         let drive = Drive::built_in(name).expect("it comes with the program");
         let places = drive.places(UNIT);
-        assert_eq!(places.len() as u64, drive.capacity().get() / UNIT.get(), "{name}");
-        assert!(places.windows(2).all(|pair| pair[0].end_cylinder <= pair[1].cylinder));
-        assert!(places.iter().all(|place| place.end_cylinder < drive.cylinders()));
+        assert_eq!(
+            places.len() as u64,
+            drive.capacity().get() / UNIT.get(),
+            "{name}"
+        );
+        assert!(
+            places
+                .windows(2)
+                .all(|pair| pair[0].end_cylinder <= pair[1].cylinder)
+        );
+        assert!(
+            places
+                .iter()
+                .all(|place| place.end_cylinder < drive.cylinders())
+        );
     }
 }
 
@@ -34,7 +53,10 @@ fn the_next_unit_follows_without_a_rotation() {
     let drive = Drive::built_in("cheetah-4lp").expect("it comes with the program");
     let places = drive.places(UNIT);
     let spindle = Nanos(1_234_567);
-    for pair in places.windows(2).filter(|pair| pair[0].end_cylinder == pair[1].cylinder) {
+    for pair in places
+        .windows(2)
+        .filter(|pair| pair[0].end_cylinder == pair[1].cylinder)
+    {
         let one = drive.read(Time(7), 0, spindle, &pair[0]);
         let two = drive.read(one + Nanos(9), pair[0].end_cylinder, spindle, &pair[1]);
         let pause = (two - one).get() - pair[1].media.get();
@@ -66,13 +88,27 @@ fn faults_of_a_drive_file_have_their_place() {
         ("heads = 13", "heads = 0", "0", "`heads` is 0"),
         ("segments = 4", "segments = 17", "17", "`segments` is 17"),
         ("[2050, ", "[205, ", "[\n", "distances must rise"),
-        ("[800, 1000]", "[800, 100]", "[800, 100]", "`buffered_read_us`"),
-        ("cylinders = 559", "cylinders = 5590", "[\n", "7082 cylinders"),
+        (
+            "[800, 1000]",
+            "[800, 100]",
+            "[800, 100]",
+            "`buffered_read_us`",
+        ),
+        (
+            "cylinders = 559",
+            "cylinders = 5590",
+            "[\n",
+            "7082 cylinders",
+        ),
         ("heads = 13", "head = 13", "head", "unknown field `head`"),
     ] {
         let text = text.replacen(from, to, 1);
         let error = Drive::parse(&text).expect_err("it has a fault");
         assert!(error.problem.contains(problem), "{}", error.problem);
-        assert!(text[error.span.clone()].starts_with(at), "{:?}", &text[error.span]);
+        assert!(
+            text[error.span.clone()].starts_with(at),
+            "{:?}",
+            &text[error.span]
+        );
     }
 }
