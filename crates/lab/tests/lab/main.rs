@@ -3,6 +3,7 @@
 mod arms;
 mod atlas;
 mod beside;
+mod channel;
 mod emulator;
 mod experiment;
 mod farm;
@@ -13,4 +14,5 @@ mod realtime;
 mod runs;
 mod traces;
 mod tracks;
+mod video;
 mod worst_case;
