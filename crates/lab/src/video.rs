@@ -17,14 +17,14 @@ mod outcome;
 mod search;
 mod viewers;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use crate::arms::{ArmScheduler, CScan, Edf, RtWindow};
+use crate::arms::{ArmRequest, ArmScheduler, CScan, Edf, FdScan, Gss, RtWindow, ScanEdf};
 use crate::channel::drive::{Drive, Place};
 use crate::channel::{Bus, Discipline, Setup, Tally};
 use crate::dice::Dice;
@@ -40,6 +40,16 @@ pub enum Arm {
     CScan,
     /// By deadline.
     Edf,
+    /// By deadline, and by place between equal deadlines.
+    ScanEdf,
+    /// Towards the most urgent request that can still be in time, as far as its seek, a rotation and the longest transfer from the
+    /// media tell.
+    FdScan,
+    /// Groups of streams in turn.
+    Gss {
+        /// Their number.
+        groups: NonZeroU32,
+    },
     /// Chen and Thapar's.
     RtWindow {
         /// The number of most urgent requests of which it chooses.
@@ -50,11 +60,20 @@ pub enum Arm {
 }
 
 impl Arm {
-    fn scheduler(self) -> Box<dyn ArmScheduler> {
+    fn scheduler(self, stripe: &Stripe) -> Box<dyn ArmScheduler> {
         match self {
             Self::CScan => Box::new(CScan),
             Self::Edf => Box::new(Edf),
+            Self::ScanEdf => Box::new(ScanEdf::default()),
+            Self::Gss { groups } => Box::new(Gss::new(groups)),
             Self::RtWindow { window, threshold } => Box::new(RtWindow { window, threshold }),
+            Self::FdScan => {
+                let (drive, longest) = (Arc::clone(&stripe.drive), stripe.longest_after_seek());
+                let service = move |arm: u32, request: &ArmRequest| {
+                    drive.seek(arm.abs_diff(request.cylinder)) + longest
+                };
+                Box::new(FdScan { service })
+            }
         }
     }
 }
@@ -82,6 +101,12 @@ impl Stripe {
     #[must_use]
     pub fn drive(&self) -> &Drive {
         &self.drive
+    }
+
+    /// The longest time from the end of a seek to the end of a read.
+    fn longest_after_seek(&self) -> Nanos {
+        let media = self.places.iter().map(|place| place.media).max();
+        self.drive.rotation() + media.unwrap_or_default()
     }
 
     /// The size of a stripe unit, which is a segment of a stream's buffer.
@@ -201,7 +226,7 @@ impl Server {
             spindles: &spindles,
             outstanding: self.outstanding,
             discipline: self.discipline,
-            scheduler: &|| self.arm.scheduler(),
+            scheduler: &|| self.arm.scheduler(&self.stripe),
             stop_when_late,
         };
         let mut requests = viewers::Requests::new(self, sessions, channel);

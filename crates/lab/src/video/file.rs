@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +70,7 @@ struct File {
     scheduler: ArmName,
     window: Option<Spanned<u64>>,
     threshold_ms: Option<Spanned<u64>>,
+    groups: Option<Spanned<u64>>,
     #[serde(default)]
     arbitration: Arbitration,
     tokens: Option<Spanned<u64>>,
@@ -93,7 +94,10 @@ struct File {
 enum ArmName {
     CScan,
     Edf,
+    FdScan,
+    Gss,
     RtWindow,
+    ScanEdf,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -316,9 +320,15 @@ impl File {
             350,
             0..=1_000_000,
         )?;
+        let groups = or("groups", self.groups.as_ref(), 4, 1..=1_000_000)? as u32;
         Ok(match self.scheduler {
             ArmName::CScan => Arm::CScan,
             ArmName::Edf => Arm::Edf,
+            ArmName::FdScan => Arm::FdScan,
+            ArmName::ScanEdf => Arm::ScanEdf,
+            ArmName::Gss => Arm::Gss {
+                groups: NonZeroU32::new(groups).unwrap_or(NonZeroU32::MIN),
+            },
             ArmName::RtWindow => Arm::RtWindow {
                 window: NonZeroUsize::new(window).unwrap_or(NonZeroUsize::MIN),
                 threshold: Nanos::from_millis(threshold),

@@ -85,6 +85,21 @@ fn search_ends_where_one_more_stream_is_late_and_threads_change_nothing() {
     }
 }
 
+#[test]
+fn every_scheduler_carries_streams() {
+    let names = ["c-scan", "edf", "fd-scan", "gss", "scan-edf", "rt-window"];
+    let found = names.map(|name| {
+        let text = EXAMPLE.replacen("rt-window", name, 1);
+        let plan = Plan::parse(&text, Path::new("")).expect("the scheduler has a name");
+        let server = small(plan.server.arm, Discipline::Plain);
+        Search::all(&server, 1, 1, &sweep(1)).runs[0].streams
+    });
+    assert!(
+        found.iter().all(|streams| *streams > 20),
+        "{names:?}: {found:?}"
+    );
+}
+
 /// The paper's 4.2: at a load without late requests, the status of a PRE-FETCH is not starved.
 #[test]
 fn no_status_waits_long_where_no_request_is_late() {
