@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use crate::arms::{ArmRequest, ArmScheduler, CScan, Edf, FdScan, Gss, RtWindow, ScanEdf};
 use crate::channel::drive::{Drive, Place};
@@ -191,7 +191,13 @@ impl Server {
     /// Runs so many viewers.
     #[must_use]
     pub fn run(&self, streams: u32, seed: u64, stop_when_late: bool) -> Outcome {
-        let sessions = viewers::sessions(self, streams, seed);
+        self.run_until(Time::MAX, streams, seed, stop_when_late)
+    }
+
+    /// As `run`, without the requests from a time on.
+    fn run_until(&self, until: Time, streams: u32, seed: u64, stop_when_late: bool) -> Outcome {
+        let mut sessions = viewers::sessions(self, streams, seed);
+        viewers::clip(&mut sessions, until, self.period());
         let mut tallies = Vec::new();
         for channel in 0..self.channels {
             let tally = self.run_channel(&sessions, channel, seed, stop_when_late);

@@ -371,7 +371,7 @@ impl<'a, W: Watch> Channel<'a, W> {
         let slot = disk.slot(disk.sent);
         slot.bursts_left -= 1;
         if slot.bursts_left > 0 {
-            slot.burst_at = slot.burst_at + slot.burst_gap;
+            slot.burst_at += slot.burst_gap;
             return self.offer(rank);
         }
         let (deadline, unit) = (slot.deadline, slot.unit);

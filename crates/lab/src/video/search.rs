@@ -1,5 +1,6 @@
 //! The largest number of streams without a late request.
 
+use sched::units::Time;
 use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Server};
@@ -40,6 +41,9 @@ pub struct Search<'a> {
 /// The first step away from the guess.
 const STEP: u32 = 4;
 
+/// The begin of a run that is searched first: all viewers have begun, and few have ended.
+const BEGIN: Time = Time(900_000_000_000);
+
 impl<'a> Search<'a> {
     /// The largest number of each of so many seeds, the first of which is `seed`. The search of the first one is the guess of the
     /// others.
@@ -65,39 +69,47 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn run(&mut self, streams: u32) -> Outcome {
-        let outcome = self.server.run(streams, self.seed, true);
-        self.simulated += outcome.requests;
-        outcome
+    /// The largest number without a late request. A number of streams that is too large is taken to mean that every larger one
+    /// is. First the begin of runs is searched: a number that is late there is late in the whole run.
+    fn largest(&mut self, guess: u32) -> Outcome {
+        let (_, late) = self.between(BEGIN, guess, None, STEP);
+        let most = late.map_or(self.server.most_streams(), |late| late - 1);
+        let none = || Outcome::new(self.server, 0, Vec::new());
+        if most == 0 {
+            return none();
+        }
+        let (found, _) = self.between(Time::MAX, most, late, 1);
+        found.unwrap_or_else(none)
     }
 
-    /// Searches outwards from a guess, in steps that double, and then between. A number of streams that is too large is taken to
-    /// mean that every larger one is.
-    fn largest(&mut self, guess: u32) -> Outcome {
+    /// Searches runs until a time outwards from a guess, in steps that double, and then by halving. Returns the run with the
+    /// largest number that is not late, and the next number, if it is late. `late` is known to be.
+    fn between(
+        &mut self,
+        until: Time,
+        guess: u32,
+        mut late: Option<u32>,
+        mut step: u32,
+    ) -> (Option<Outcome>, Option<u32>) {
         let most = self.server.most_streams();
-        let mut good: Option<Outcome> = None;
-        let mut bad = most + 1;
-        let mut step = STEP;
+        let mut found: Option<Outcome> = None;
         let mut next = guess.clamp(1, most);
         loop {
-            let outcome = self.run(next);
-            let smooth = outcome.is_smooth();
-            if smooth {
-                good = Some(outcome);
+            let outcome = self.server.run_until(until, next, self.seed, true);
+            self.simulated += outcome.requests;
+            if outcome.is_smooth() {
+                found = Some(outcome);
             } else {
-                bad = next;
+                late = Some(next);
             }
-            let low = good.as_ref().map_or(0, |good| good.streams);
-            if low + 1 >= bad {
-                return good.unwrap_or_else(|| Outcome::new(self.server, 0, Vec::new()));
+            let low = found.as_ref().map_or(0, |found| found.streams);
+            if low + 1 >= late.unwrap_or(most + 1) {
+                return (found, late);
             }
-            let is_between = low > 0 && bad <= most;
-            next = if is_between {
-                u32::midpoint(low, bad)
-            } else if smooth {
-                (next + step).min(most)
-            } else {
-                next.saturating_sub(step).max(1)
+            next = match (low, late) {
+                (0, Some(late)) => late.saturating_sub(step).max(1),
+                (_, Some(late)) => u32::midpoint(low, late),
+                (_, None) => (low + step).min(most),
             };
             step *= 2;
         }

@@ -74,6 +74,15 @@ pub(super) fn sessions(server: &Server, viewers: u32, seed: u64) -> Vec<Session>
     sessions
 }
 
+/// The sessions without their requests from a time on.
+pub(super) fn clip(sessions: &mut Vec<Session>, until: Time, period: Nanos) {
+    sessions.retain_mut(|session| {
+        let left = until.saturating_since(session.start).get();
+        session.segments = session.segments.min((left / period.get()) as u32);
+        session.segments > 0
+    });
+}
+
 /// The requests of one channel.
 pub(super) struct Requests {
     /// Sessions that have not begun here, the next one last, with the times of their first requests.
