@@ -16,7 +16,7 @@ pub struct Outcome {
     pub late: u64,
     /// The simulated time.
     pub seconds: f64,
-    /// The share of time in which a bus was not free.
+    /// The share of time in which a bus was not free. The end of a run, with few viewers left, counts too.
     pub bus_busy: f64,
     /// The share of time in which a disk was seeking, waiting for the platter or reading.
     pub disk_busy: f64,
