@@ -12,9 +12,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use lab::sweep::Sweep;
-use lab::thesis::figures::{
-    Clock, Figure, FigureError, Options, Page, Statement, figure, online,
-};
+use lab::thesis::figures::{Clock, Figure, FigureError, Options, Page, Statement, figure, online};
 use lab::thesis::{Source, Times};
 use lab::video::figures::VideoFigure;
 use sched::policy::Policy;

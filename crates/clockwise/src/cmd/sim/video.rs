@@ -94,7 +94,15 @@ fn shown(view: &VideoView<'_>) -> String {
         })
     });
     let mut text = table(
-        ["streams", "bus %", "disks %", "id", "requests", "late", "bus wait ms"],
+        [
+            "streams",
+            "bus %",
+            "disks %",
+            "id",
+            "requests",
+            "late",
+            "bus wait ms",
+        ],
         &[0, 1, 2, 3, 4, 5, 6],
         rows,
     );
