@@ -13,6 +13,7 @@
 
 pub mod figures;
 mod file;
+pub mod guarantee;
 mod outcome;
 mod search;
 mod viewers;
@@ -198,9 +199,19 @@ impl Server {
     fn run_until(&self, until: Time, streams: u32, seed: u64, stop_when_late: bool) -> Outcome {
         let mut sessions = viewers::sessions(self, streams, seed);
         viewers::clip(&mut sessions, until, self.period());
+        self.run_sessions(&sessions, streams, seed, stop_when_late)
+    }
+
+    fn run_sessions(
+        &self,
+        sessions: &[viewers::Session],
+        streams: u32,
+        seed: u64,
+        stop_when_late: bool,
+    ) -> Outcome {
         let mut tallies = Vec::new();
         for channel in 0..self.channels {
-            let tally = self.run_channel(&sessions, channel, seed, stop_when_late);
+            let tally = self.run_channel(sessions, channel, seed, stop_when_late);
             let is_late = tally.late() > 0;
             tallies.push(tally);
             if stop_when_late && is_late {

@@ -5,6 +5,7 @@
 //! on its distance alone. The platters turn evenly from an angle at time 0.
 
 mod file;
+mod profile;
 
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Time};
 

@@ -4,6 +4,7 @@
 
 mod buffers;
 mod disks;
+mod guarantee;
 mod ids;
 
 use std::fmt;
@@ -35,17 +36,20 @@ pub enum VideoFigure {
     Disks,
     /// Table 1: waits and lost requests by id.
     Ids,
+    /// Not in the paper: streams guaranteed, and streams carried.
+    Guarantee,
 }
 
 impl VideoFigure {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::PopularFour,
         Self::PopularEight,
         Self::FastFour,
         Self::FastEight,
         Self::Disks,
         Self::Ids,
+        Self::Guarantee,
     ];
 
     /// Its name.
@@ -58,6 +62,7 @@ impl VideoFigure {
             Self::FastEight => "chen-7b",
             Self::Disks => "chen-8",
             Self::Ids => "chen-table-1",
+            Self::Guarantee => "guarantee",
         }
     }
 }
@@ -197,6 +202,7 @@ pub fn video_figure(
     match figure {
         VideoFigure::Disks => disks::page(options, sweep),
         VideoFigure::Ids => ids::page(options, sweep),
+        VideoFigure::Guarantee => guarantee::page(options, sweep),
         _ => buffers::page(figure, options, sweep),
     }
 }

@@ -165,10 +165,12 @@ impl Requests {
         let Some((time, entry)) = self.waiting.pop() else {
             return;
         };
-        self.turn = Time(time.get() - entry.offset.get());
-        self.place = self
-            .ring
-            .partition_point(|other| other.offset < entry.offset);
+        let turn = Time(time.get() - entry.offset.get());
+        // Behind those that have made their request of this turn, some perhaps at the same instant.
+        if turn != self.turn {
+            self.place = self.ring.len();
+        }
+        self.turn = turn;
         self.ring.insert(self.place, entry);
         self.next = time;
     }

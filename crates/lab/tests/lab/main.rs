@@ -7,6 +7,7 @@ mod channel;
 mod emulator;
 mod experiment;
 mod farm;
+mod guarantee;
 mod host_bus;
 mod measure;
 mod predictor;
