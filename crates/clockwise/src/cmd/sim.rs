@@ -3,6 +3,7 @@
 mod cases;
 mod drives;
 mod experiments;
+mod video;
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -11,8 +12,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use lab::sweep::Sweep;
-use lab::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
+use lab::thesis::figures::{Clock, Figure, FigureError, Options, Page, Statement, figure, online};
 use lab::thesis::{Source, Times};
+use lab::video::figures::VideoFigure;
 use sched::policy::Policy;
 use serde::Serialize;
 
@@ -22,10 +24,12 @@ use crate::print::Output;
 /// `clockwise sim`.
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
-    /// Reproduce figures of the thesis, as pictures, numbers and text.
+    /// Reproduce figures of the thesis and of other papers, as pictures, numbers and text.
     Figure(FigureArgs),
     /// Run the experiment that a file describes.
     Run(RunArgs),
+    /// Find the largest number of streams of a video server that a file describes.
+    Video(VideoArgs),
     /// Write a synthetic trace like that of CELLO on 1 June 1992, in DiskSim's ASCII format.
     Cello(CelloArgs),
     /// Try to make a scheduler miss a deadline: admitted sets of tasks, releases at the worst moments, and as
@@ -88,6 +92,16 @@ pub struct RunArgs {
     /// The folder for results. It also keeps finished runs: after Ctrl-C the same command continues.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
+    /// The number of concurrent runs [default: one per processor].
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// Options of `clockwise sim video`.
+#[derive(clap::Args, Debug)]
+pub struct VideoArgs {
+    /// The file that describes the server.
+    server: PathBuf,
     /// The number of concurrent runs [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
@@ -157,7 +171,8 @@ pub struct ReplayArgs {
 /// Options of `clockwise sim figure`.
 #[derive(clap::Args, Debug)]
 pub struct FigureArgs {
-    /// Their numbers in the thesis, `headroom`, `measure`, or `all` (all but 7.1, which is measured in real time).
+    /// Their numbers in the thesis, `headroom`, `measure`, `chen-6a` and others of the video server, `thesis`, `chen`, or
+    /// `all`. None of the last three includes 7.1, which is measured in real time.
     #[arg(required = true, value_name = "NUMBER", value_parser = parsed_figure)]
     figures: Vec<FigureChoice>,
     /// The folder for pages, pictures and numbers. It also keeps finished runs: after Ctrl-C the same command
@@ -176,6 +191,9 @@ pub struct FigureArgs {
     /// The number of concurrent runs [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
+    /// Run the figures of the video server as long and as often as their paper: hours instead of minutes.
+    #[arg(long)]
+    full: bool,
     /// The part of the busy period for figure 7.1, which replays it four times: 1 to 1,300 seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=1_300))]
@@ -185,19 +203,37 @@ pub struct FigureArgs {
     drives: PathBuf,
 }
 
-/// A figure, or all figures.
+/// A figure, or the figures of a paper, or all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FigureChoice {
     All,
+    Thesis,
+    Chen,
     One(Figure),
+    Video(VideoFigure),
 }
 
 fn parsed_figure(text: &str) -> Result<FigureChoice, String> {
-    if text == "all" {
-        return Ok(FigureChoice::All);
+    match text {
+        "all" => return Ok(FigureChoice::All),
+        "thesis" => return Ok(FigureChoice::Thesis),
+        "chen" => return Ok(FigureChoice::Chen),
+        _ => {}
+    }
+    if let Ok(figure) = text.parse() {
+        return Ok(FigureChoice::Video(figure));
     }
     let number = text.parse().map(FigureChoice::One);
-    number.map_err(|error: lab::thesis::figures::UnknownFigure| format!("{error}, and `all`"))
+    number.map_err(|error: lab::thesis::figures::UnknownFigure| {
+        let video = VideoFigure::ALL.map(VideoFigure::name).join(", ");
+        format!("{error}, {video}, `thesis`, `chen` and `all`")
+    })
+}
+
+impl FigureArgs {
+    fn asks_for(&self, choices: &[FigureChoice]) -> bool {
+        choices.iter().any(|choice| self.figures.contains(choice))
+    }
 }
 
 /// The part of CELLO's day.
@@ -259,6 +295,7 @@ pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Fai
     match command {
         SimCommand::Figure(args) => run_figures(args, output),
         SimCommand::Run(args) => experiments::run(args, output),
+        SimCommand::Video(args) => video::run(args, output),
         SimCommand::Cello(args) => experiments::run_cello(args, output),
         SimCommand::Adversary(args) => cases::run_adversary(args, output),
         SimCommand::Replay(args) => cases::run_replay(args, output),
@@ -277,8 +314,8 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
     let figures: Vec<Figure> = Figure::ALL
         .into_iter()
         .filter(|figure| {
-            let all = args.figures.contains(&FigureChoice::All) && *figure != Figure::Online;
-            all || args.figures.contains(&FigureChoice::One(*figure))
+            let all = args.asks_for(&[FigureChoice::All, FigureChoice::Thesis]);
+            all && *figure != Figure::Online || args.asks_for(&[FigureChoice::One(*figure)])
         })
         .collect();
     let options = Options {
@@ -312,16 +349,25 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             Figure::Online => online_figure(args, &options, &progress),
             _ => figure(of, &options, &sweep),
         };
-        let page = page.map_err(|error| {
-            Failure::failed(format!("figure {of}: {error}")).help(
-                "check that the folder is writable, and repeat the command: finished runs are kept",
-            )
-        })?;
+        let page = page.map_err(|error| figure_failure(of.number(), &error))?;
         bar.finish_and_clear();
-        let view = write(&args.out, page, &options)?;
+        let [md, svg, csv] = file_names(of.number());
+        let sheet = Sheet {
+            text: page.text(&svg, &csv, &options),
+            figure: of.number(),
+            title: page.title,
+            files: [md, svg, csv],
+            picture: page.svg,
+            numbers: page.csv,
+            statements: page.statements,
+            seed: options.seed,
+            hash: page.hash,
+        };
+        let view = sheet.write(&args.out)?;
         output.note(&text(&view));
         views.push(view);
     }
+    views.extend(video::figures(args, output)?);
     output.result(&views, || {
         views
             .iter()
@@ -348,33 +394,55 @@ fn online_figure(
     online(options, &clock)
 }
 
-fn write(folder: &Path, page: Page, options: &Options) -> Result<PageView, Failure> {
-    let number = page.figure.number();
-    let name = |kind: &str| format!("figure-{number}.{kind}");
-    let (svg, csv, md) = (name("svg"), name("csv"), name("md"));
-    let put = |name: &str, text: &str| {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;
-        Ok::<_, Failure>(path)
-    };
-    Ok(PageView {
-        figure: number,
-        page: put(&md, &page.text(&svg, &csv, options))?,
-        picture: put(&svg, &page.svg)?,
-        numbers: put(&csv, &page.csv)?,
-        title: page.title,
-        seed: options.seed,
-        hash: format!("{:016x}", page.hash),
-        statements: page
-            .statements
-            .into_iter()
-            .map(|statement| StatementView {
-                says: statement.says,
-                holds: statement.holds,
-                found: statement.found,
-            })
-            .collect(),
-    })
+fn figure_failure(figure: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::failed(format!("figure {figure}: {error}"))
+        .help("check that the folder is writable, and repeat the command: finished runs are kept")
+}
+
+/// The files of a figure: page, picture and numbers.
+fn file_names(figure: &str) -> [String; 3] {
+    ["md", "svg", "csv"].map(|kind| format!("figure-{figure}.{kind}"))
+}
+
+/// A figure to write.
+struct Sheet {
+    figure: &'static str,
+    title: String,
+    files: [String; 3],
+    text: String,
+    picture: String,
+    numbers: String,
+    statements: Vec<Statement>,
+    seed: u64,
+    hash: u64,
+}
+
+impl Sheet {
+    fn write(self, folder: &Path) -> Result<PageView, Failure> {
+        let put = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;
+            Ok::<_, Failure>(path)
+        };
+        let [md, svg, csv] = &self.files;
+        let statements = self.statements.into_iter();
+        Ok(PageView {
+            figure: self.figure,
+            page: put(md, &self.text)?,
+            picture: put(svg, &self.picture)?,
+            numbers: put(csv, &self.numbers)?,
+            title: self.title,
+            seed: self.seed,
+            hash: format!("{:016x}", self.hash),
+            statements: statements
+                .map(|statement| StatementView {
+                    says: statement.says,
+                    holds: statement.holds,
+                    found: statement.found,
+                })
+                .collect(),
+        })
+    }
 }
 
 fn text(view: &PageView) -> String {

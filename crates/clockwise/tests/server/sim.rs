@@ -488,3 +488,68 @@ fn wrong_drives_and_traces_are_refused_with_their_place() {
     fs::write(&plant, "kind = \"controller\"\nname = 1\n").expect("a plant");
     refused(&["replay-trace", &plant, &trace], &["made.toml"]);
 }
+
+/// A server with short movies, and where it lies.
+fn video_server(folder: &tempfile::TempDir, change: (&str, &str)) -> String {
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/video/server.toml"
+    );
+    let text = text(Path::new(example))
+        .replace("[100, 120]", "[1, 1]")
+        .replace("movies = 300", "movies = 100")
+        .replacen(change.0, change.1, 1);
+    let path = folder.path().join("server.toml");
+    fs::write(&path, text).expect("it can be written");
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+#[test]
+fn a_video_server_carries_as_many_streams_on_any_number_of_threads() {
+    let folder = folder();
+    let server = video_server(&folder, ("think_s = 60", "think_s = 1"));
+    let run = |threads: &str| {
+        sim(&["video", &server, "--threads", threads, "--json"])
+            .done()
+            .json()
+    };
+    let (one, two) = (run("1"), run("2"));
+    assert_eq!(one["runs"], two["runs"]);
+    assert_eq!(one["late"], 0);
+    assert!(one["streams_min"].as_u64() > Some(20), "{one}");
+    assert!(one["requests_per_second"].as_f64() > Some(0.0), "{one}");
+}
+
+#[test]
+fn faults_of_a_video_server_name_file_and_line() {
+    let folder = folder();
+    for (change, line, says) in [
+        (
+            ("ids = [0, 1, 2, 3]", "ids = []"),
+            6,
+            "a channel needs disks",
+        ),
+        (("[0, 1, 2, 3]", "[0, 1, 1]"), 6, "two disks have the id 1"),
+        (
+            ("max_outstanding = 2", "max_outstanding = 9"),
+            15,
+            "the segments of the drive's buffer",
+        ),
+        (("= 3000", "= 0"), 8, "`stream_kbit_per_s` is 0"),
+        (
+            ("[1, 1]", "[1, 9999]"),
+            16,
+            "all disks together have room for",
+        ),
+    ] {
+        let server = video_server(&folder, change);
+        let failed = sim(&["video", &server]);
+        assert_eq!(failed.code, 2, "{says}");
+        assert!(
+            failed.err.contains(&format!("server.toml:{line}:")),
+            "{}",
+            failed.err
+        );
+        assert!(failed.err.contains(says), "{}", failed.err);
+    }
+}

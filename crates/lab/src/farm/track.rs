@@ -144,6 +144,32 @@ impl Track {
         })
     }
 
+    /// Blocks one behind the other on the first disk, which all need no more than what `service` says.
+    pub(crate) fn on_one_disk(
+        block: Bytes,
+        op: Op,
+        parts: Vec<Part>,
+        service: Nanos,
+        predictor: &Predictor,
+    ) -> Self {
+        let need = Need {
+            disk: 0,
+            lane: 0,
+            service,
+            gap: 1,
+        };
+        Self {
+            blocks: parts.len() as u64,
+            block,
+            op,
+            lanes: vec![Lane {
+                need,
+                swept: Swept::of(op, &parts, predictor),
+                parts,
+            }],
+        }
+    }
+
     /// Sectors of all blocks, on each of `disks` disks.
     pub fn region(&self, disks: usize) -> Vec<Option<Range<Sector>>> {
         let mut regions = vec![None; disks];

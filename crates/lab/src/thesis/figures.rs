@@ -3,6 +3,7 @@
 //!
 //! Nothing is tuned to agree. Where a statement does not hold, its page says by how much.
 
+mod buses;
 mod crosstalk;
 mod headroom;
 mod latency;
@@ -32,6 +33,12 @@ use table::Table;
 /// A figure of the thesis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Figure {
+    /// 4.13: one to four disks on adapters of their own, without PCI bursts.
+    SpeedUp,
+    /// 4.14: the same with bursts.
+    SpeedUpWithBursts,
+    /// 4.17: one to twelve disks on four strings, and 4.18: conflicts on the bus.
+    Cheetahs,
     /// 6.4: Delta-L as more and more is promised.
     Slack,
     /// 6.5: best-effort latency, striped over all disks.
@@ -56,6 +63,12 @@ pub enum Figure {
     Crosstalk,
     /// 7.1: the simulator against the clock; by [`online()`] only.
     Online,
+    /// 7.10: one to six disks on three strings.
+    ThreeStrings,
+    /// 7.11: small packets through memory.
+    Packets,
+    /// 8.1: one to three disks on a string.
+    OneString,
     /// Not in the thesis: how much of the disks' bandwidth is admitted, by what admission goes by.
     Headroom,
     /// Not in the thesis: drives measured without knowing them.
@@ -64,7 +77,10 @@ pub enum Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 20] = [
+        Self::SpeedUp,
+        Self::SpeedUpWithBursts,
+        Self::Cheetahs,
         Self::Slack,
         Self::Rotation,
         Self::Switches,
@@ -77,6 +93,9 @@ impl Figure {
         Self::Reserved,
         Self::Crosstalk,
         Self::Online,
+        Self::ThreeStrings,
+        Self::Packets,
+        Self::OneString,
         Self::Headroom,
         Self::Measure,
     ];
@@ -85,6 +104,9 @@ impl Figure {
     #[must_use]
     pub const fn number(self) -> &'static str {
         match self {
+            Self::SpeedUp => "4.13",
+            Self::SpeedUpWithBursts => "4.14",
+            Self::Cheetahs => "4.17",
             Self::Slack => "6.4",
             Self::Rotation => "6.5",
             Self::Switches => "6.6",
@@ -97,9 +119,35 @@ impl Figure {
             Self::Reserved => "6.13",
             Self::Crosstalk => "6.14",
             Self::Online => "7.1",
+            Self::ThreeStrings => "7.10",
+            Self::Packets => "7.11",
+            Self::OneString => "8.1",
             Self::Headroom => "headroom",
             Self::Measure => "measure",
         }
+    }
+
+    /// The conditions of its runs, for people.
+    fn conditions(self, options: &Options) -> String {
+        use Figure::{Cheetahs, OneString, Packets, SpeedUp, SpeedUpWithBursts, ThreeStrings};
+        if let SpeedUp | SpeedUpWithBursts | Cheetahs | ThreeStrings | Packets | OneString = self {
+            let page = "../../design/host-bus.md";
+            return format!("The model: [host bus]({page}); 1 MB is 2^20 bytes, as in the thesis");
+        }
+        let times = match options.times {
+            Times::Printed => "the printed service times (table 6.4)",
+            Times::Bound => "bounds that cannot be exceeded",
+            Times::Near => "bounds for where blocks lie, and for the way back to them",
+            Times::Tracks => "bounds for where blocks lie, each at the beginning of a track",
+            Times::Sweeps => {
+                "bounds for where blocks lie, each at the beginning of a track, served in sweeps"
+            }
+        };
+        let source = match options.source {
+            Source::Day => "CELLO's day",
+            Source::Busy => "CELLO's busy 1,300 s",
+        };
+        format!("Admission by {times}; best effort: {source}")
     }
 }
 
@@ -228,29 +276,13 @@ impl Page {
     #[must_use]
     pub fn text(&self, svg: &str, csv: &str, options: &Options) -> String {
         let mut text = format!("# Figure {}: {}\n\n", self.figure, self.title);
-        let Options {
-            times,
-            source,
-            seed,
-        } = options;
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "![{}]({svg})\n\nThe numbers are in [{csv}]({csv}). Admission by {}; best effort: {}; seed {seed}; hash of \
-             all runs {:016x}.\n\n",
+            "![{}]({svg})\n\nThe numbers are in [{csv}]({csv}). {}; seed {}; hash of all runs {:016x}.\n\n",
             self.title,
-            match times {
-                Times::Printed => "the printed service times (table 6.4)",
-                Times::Bound => "bounds that cannot be exceeded",
-                Times::Near => "bounds for where blocks lie, and for the way back to them",
-                Times::Tracks => "bounds for where blocks lie, each at the beginning of a track",
-                Times::Sweeps =>
-                    "bounds for where blocks lie, each at the beginning of a track, served in sweeps",
-            },
-            match source {
-                Source::Day => "CELLO's day",
-                Source::Busy => "CELLO's busy 1,300 s",
-            },
+            self.figure.conditions(options),
+            options.seed,
             self.hash
         );
         if !self.notes.is_empty() {
@@ -275,6 +307,10 @@ impl Page {
 /// When the sweep is stopped, or something cannot be kept or drawn.
 pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Page, FigureError> {
     match figure {
+        Figure::SpeedUp | Figure::SpeedUpWithBursts => {
+            buses::speed_up::page(figure, options.seed, sweep)
+        }
+        Figure::Cheetahs => buses::cheetahs::page(options.seed, sweep),
         Figure::Slack => slack::page(options),
         Figure::Rotation => latency::page(figure, Layout::Rotation, options, sweep),
         Figure::Switches => switches::page(options, sweep),
@@ -289,6 +325,9 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Reserved => reserved::page(options, sweep),
         Figure::Crosstalk => crosstalk::page(options, sweep),
         Figure::Online => Err(FigureError::NotSimulated),
+        Figure::ThreeStrings => buses::strings::three_strings(options.seed, sweep),
+        Figure::Packets => buses::packets::page(sweep),
+        Figure::OneString => buses::strings::one_string(options.seed, sweep),
         Figure::Headroom => headroom::page(options, sweep),
         Figure::Measure => measure::page(options),
     }
