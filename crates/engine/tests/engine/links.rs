@@ -18,8 +18,11 @@ use testkit::disks::{MIB, Rig, client, seeded, stream_spec, volume_on};
 /// The block of a stream, in bytes.
 const BLOCK: u64 = 65_536;
 
+/// A block in 1.25 s, in bytes a second.
+const RATE: u64 = BLOCK * 4 / 5;
+
 /// Requests of each client of best effort.
-const REQUESTS: u64 = 60;
+const REQUESTS: u64 = 40;
 
 /// The disks of a link that transfer now, and how often there were more than it carries.
 #[derive(Default)]
@@ -123,11 +126,11 @@ fn no_more_disks_transfer_than_the_link_carries() {
         let (_rig, gauge, pool) = on_link(disks, promising, StallLimits::default());
         let recording = volume_on(&pool, "recording", 0, 8 * MIB);
         let stream = pool
-            .reserve(stream_spec(&recording, Op::Write, 2 * BLOCK, BLOCK))
+            .reserve(stream_spec(&recording, Op::Write, RATE, BLOCK))
             .unwrap();
         let (mut source, near) = UnixStream::pair().unwrap();
         let report = std::thread::scope(|scope| {
-            scope.spawn(move || source.write_all(&vec![7; 20 * BLOCK as usize]).unwrap());
+            scope.spawn(move || source.write_all(&vec![7; 4 * BLOCK as usize]).unwrap());
             for disk in 0..disks {
                 let pool = &pool;
                 scope.spawn(move || exercise(pool, disk, 100));
@@ -137,12 +140,12 @@ fn no_more_disks_transfer_than_the_link_carries() {
                 .run(&near, &stop, &mut |_| ())
                 .unwrap()
         });
-        assert_eq!(report.blocks, 20);
+        assert_eq!(report.blocks, 4);
         let status = pool.status();
         for (number, disk) in status.disks.iter().enumerate() {
             let link = disk.link.as_ref().unwrap();
             assert_eq!(link.promises, number < promising);
-            assert_eq!(link.promised_bytes_per_second / 1_000, 2 * BLOCK / 1_000);
+            assert_eq!(link.promised_bytes_per_second / 1_000, RATE / 1_000);
             assert!(disk.completed.sync >= REQUESTS, "{disk:?}");
             assert_eq!((disk.misses, disk.overruns), (0, 0), "{disk:?}");
         }
@@ -158,7 +161,7 @@ fn no_more_disks_transfer_than_the_link_carries() {
 fn disk_without_a_place_promises_nothing() {
     let (_rig, _gauge, pool) = on_link(3, 2, StallLimits::default());
     let volume = volume_on(&pool, "v", 2, 4 * MIB);
-    let refused = pool.reserve(stream_spec(&volume, Op::Read, MIB, BLOCK));
+    let refused = pool.reserve(stream_spec(&volume, Op::Read, RATE, BLOCK));
     let Err(Refusal::Invalid { what, reason, .. }) = refused else {
         panic!("{refused:?}");
     };
@@ -169,7 +172,7 @@ fn disk_without_a_place_promises_nothing() {
     );
     let second = volume_on(&pool, "w", 1, 4 * MIB);
     drop(
-        pool.reserve(stream_spec(&second, Op::Read, MIB, BLOCK))
+        pool.reserve(stream_spec(&second, Op::Read, RATE, BLOCK))
             .unwrap(),
     );
     let status = pool.status();
