@@ -168,6 +168,8 @@ pub(crate) struct Kinds {
     /// The largest requests: of pieces, and of blocks of streams.
     piece: u64,
     block: u64,
+    /// The largest of the small requests.
+    small: u64,
     wait_max: u64,
     /// Of a hundred requests, so many are pieces and blocks of any size up to the largest.
     large_percent: u64,
@@ -185,6 +187,7 @@ impl Kinds {
             align,
             piece: piece.get().clamp(align, most),
             large_percent: 20,
+            small: 128.clamp(align, most),
             block: (predictor.extent_bytes().get() / SECTOR_BYTES).clamp(align, most),
             wait_max: 2 * profile
                 .spec()
@@ -201,7 +204,7 @@ impl Kinds {
             kind if kind < self.large_percent * 7 / 10 => (align, self.piece),
             kind if kind < self.large_percent => (self.block / 8, self.block),
             kind if kind < self.large_percent + 40 => (align, self.piece.min(2_048)),
-            _ => (align, 128),
+            _ => (align, self.small),
         };
         let largest = largest.max(align);
         // All powers of two are as likely, with lengths between them.
