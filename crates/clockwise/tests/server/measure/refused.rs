@@ -225,6 +225,19 @@ fn mounted_device_is_refused_except_for_reads() {
 }
 
 #[test]
+fn file_under_a_loop_device_is_refused_and_not_written() {
+    let bench = Bench::new();
+    let Some(device) = device(&bench, 32) else {
+        return;
+    };
+    let medium = bench.path("medium");
+    let over = format!("in use: {} is a loop device", device.path().display());
+    let refused = bench.measure(&medium, &["--write", "--destroy", "medium"]);
+    refused.fails(2, &[&over, "--read-only"]);
+    assert!(read(&medium) == pattern(1, 32 << 20));
+}
+
+#[test]
 fn device_that_disappears_ends_the_measurement_with_a_reason() {
     let bench = Bench::new();
     let Some(device) = device(&bench, 64) else {
