@@ -94,7 +94,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         validation: checked.validation,
         notes: Vec::new(),
     };
-    findings.notes = notes::notes(&findings);
+    findings.notes = notes::notes(&findings, probe.facts.is_device);
     findings.notes.extend(sustained.map(note_of_sweep));
     Ok(Measured {
         profile: checked.profile,
@@ -358,6 +358,7 @@ fn predicted(flat: FlatSpec, timed: &Timed) -> Nanos {
         request_max: SectorCount(1 << 14),
         writable: Vec::new(),
         is_file: true,
+        is_device: false,
         turnaround: crate::facts::TURNAROUND,
     };
     let profile = fit::flat_profile(&facts, flat, 1).expect("the figures are a profile");
@@ -401,6 +402,7 @@ mod tests {
                 request_max: SectorCount(most),
                 writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
                 is_file: false,
+                is_device: true,
                 turnaround: crate::facts::TURNAROUND,
             };
             let mut measurement = crate::Measurement::new(facts, crate::Effort::Quick, seed);

@@ -117,7 +117,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         validation: checked.validation,
         notes: Vec::new(),
     };
-    findings.notes = notes::notes(&findings);
+    findings.notes = notes::notes(&findings, probe.facts.is_device);
     Ok(Measured {
         profile: checked.profile,
         findings,
@@ -297,6 +297,9 @@ impl Checked {
         validation.widened_by += longer;
         (validation.requests, validation.reads) = (0, 0);
         validation.closest.clear();
+        for request in &mut validation.slowest {
+            request.widened_since = true;
+        }
         validation.margin_ms = vec![0; MARGINS];
         (self.predicted, self.actual) = (0, 0);
     }

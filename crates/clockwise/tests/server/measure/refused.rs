@@ -48,6 +48,13 @@ fn bad_targets_and_options_are_refused_before_anything_is_measured() {
     bench
         .measure(&disk, &["--report", &nowhere])
         .fails(2, &["cannot be written", "folder"]);
+    let report = bench.path("report.html");
+    std::fs::write(&report, "mine").expect("a file");
+    let of_mine = report.display().to_string();
+    bench
+        .measure(&disk, &["--report", &of_mine])
+        .fails(2, &["report.html exists", "--force"]);
+    assert_eq!(read_text(&report), "mine");
     // A drive that another program uses.
     let user = std::fs::File::open(&disk).expect("a file");
     rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
