@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use engine::pool::{MARKED_BYTES, mark_of};
@@ -15,7 +16,7 @@ const PARTS_MAX: u32 = 1 << 16;
 
 /// The content of a device or file, in words. `None` if it is unknown, or cannot be read.
 pub(super) fn known(path: &Path) -> Option<&'static str> {
-    let mut file = File::open(path).ok()?;
+    let mut file = opened(path)?;
     let bytes = file.seek(SeekFrom::End(0)).ok()?;
     let second = second_copy_at(SectorCount(bytes / SECTOR_BYTES));
     let beginning = part(&mut file, 0, MARKED_BYTES as u64).ok()?;
@@ -27,6 +28,15 @@ pub(super) fn known(path: &Path) -> Option<&'static str> {
     mark_of(&beginning)
 }
 
+/// A file or a block device. Opening a pipe would wait for its other end.
+fn opened(path: &Path) -> Option<File> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
+    File::open(path).ok()
+}
+
 fn part(file: &mut File, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
     let mut found = Vec::new();
     file.seek(SeekFrom::Start(at))?;
@@ -36,7 +46,7 @@ fn part(file: &mut File, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
 
 /// The part of a file that was never written, in percent; 0 where its file system does not say.
 pub(super) fn holes_percent(path: &Path) -> u64 {
-    let Ok(file) = File::open(path) else {
+    let Some(file) = opened(path) else {
         return 0;
     };
     let Ok(bytes) = file.metadata().map(|metadata| metadata.len()) else {
@@ -50,7 +60,7 @@ pub(super) fn holes_percent(path: &Path) -> u64 {
             Err(rustix::io::Errno::NXIO) => bytes,
             Err(_) => return 0,
         };
-        holes += data - at;
+        holes += data.min(bytes).saturating_sub(at);
         if data >= bytes {
             break;
         }
@@ -88,5 +98,7 @@ mod tests {
         assert_eq!(holes_percent(file.path()), 0);
         file.as_file().set_len(4 << 20).unwrap();
         assert_eq!(holes_percent(file.path()), 75);
+        let folder = file.path().parent().unwrap();
+        assert_eq!((holes_percent(folder), known(folder)), (0, None));
     }
 }

@@ -156,12 +156,33 @@ fn reads_alone_change_nothing_and_the_profile_says_so() {
         assert!(said.out.contains(word), "no {word:?} in {said:?}");
     }
     assert!(said.err.contains("at most 10 minutes"), "{said:?}");
+    for word in ["never written", "smartctl", "cable"] {
+        assert!(
+            !said.out.contains(word) && !said.err.contains(word),
+            "{said:?}"
+        );
+    }
     let profile = bench.profile();
     let origin = profile.measurement().expect("an origin");
     assert!(origin.method.ends_with("writes assumed"), "{origin:?}");
     assert!(!profile.measured());
     let flat = profile.spec().flat.expect("it has no platters");
     assert_eq!(flat.write_overhead_us, 2 * flat.read_overhead_us);
+}
+
+#[test]
+fn file_with_holes_is_named_before_it_is_measured() {
+    let bench = Bench::new();
+    let disk = bench.file("disk", 16);
+    let file = std::fs::OpenOptions::new().write(true).open(&disk);
+    let file = file.expect("a file");
+    file.set_len(32 << 20).expect("a hole");
+    let said = bench.measure(&disk, &["--quick"]).done();
+    let words = "50 % of the file were never written";
+    assert!(
+        said.err.contains(words) && said.out.contains(words),
+        "{said:?}"
+    );
 }
 
 /// A disk on which reads of some sectors fail.
