@@ -83,7 +83,7 @@ pub struct Identity {
     pub physical_block_bytes: Option<u64>,
     /// The size of the node in sectors of 512 bytes.
     pub sectors: Option<u64>,
-    /// Users of it or of a partition of it: mount points, swap, other devices. For people.
+    /// Users of it or of a partition of it: mount points, swap, other devices; of a file loop devices. For people.
     pub users: Vec<String>,
 }
 
@@ -104,10 +104,10 @@ impl Identity {
             let number = (rustix::fs::major(number), rustix::fs::minor(number));
             return Self::of_device(root, number);
         }
-        Ok(Self::of_file(&fs::canonicalize(path)?, metadata.len()))
+        Ok(Self::of_file(root, &fs::canonicalize(path)?, &metadata))
     }
 
-    fn of_file(path: &Path, bytes: u64) -> Self {
+    fn of_file(root: &Path, path: &Path, metadata: &fs::Metadata) -> Self {
         Self {
             kind: NodeKind::File,
             name: String::new(),
@@ -121,8 +121,8 @@ impl Identity {
             queue_depth: None,
             logical_block_bytes: None,
             physical_block_bytes: None,
-            sectors: Some(bytes / 512),
-            users: Vec::new(),
+            sectors: Some(metadata.len() / 512),
+            users: users::loops(root, path, metadata),
         }
     }
 

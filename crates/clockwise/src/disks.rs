@@ -184,7 +184,7 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
     match error.kind() {
         ErrorKind::ResourceBusy | ErrorKind::WouldBlock => bad_disk(
             disk,
-            "it is in use: another server has it open, it is mounted, or it is part of another device",
+            "it is in use: another server has it open, it is mounted, it is part of another device, or it is being measured",
         )
         .help("stop that server or unmount the disk; `lsblk` shows how a device is used"),
         ErrorKind::Unsupported => bad_disk(disk, error)
@@ -219,7 +219,7 @@ fn prepare(
                     Ok(false)
                 }
                 (DiskKind::Block, _) => Err(bad_disk(disk, "it does not exist").help(
-                    "check the cable and the path; `lsblk -o PATH,SERIAL` lists block devices",
+                    "check the cable and the path; `lsblk -o PATH,SERIAL` and `ls -l /dev/disk/by-id` list block devices",
                 )),
                 (_, MissingFiles::Refuse) => Err(bad_disk(disk, "it does not exist")
                     .help("restore the file, or create a new pool with `clockwise pool create`")),
@@ -250,7 +250,7 @@ fn wrong_kind(disk: &DiskConfig, kind: FileType) -> Failure {
     let (wanted, another) = if disk.kind == DiskKind::Block {
         (
             "a block device",
-            "give one of the devices that `lsblk -o PATH,SERIAL` lists",
+            "give one of the devices that `lsblk -o PATH,SERIAL` and `ls -l /dev/disk/by-id` list",
         )
     } else {
         (

@@ -13,6 +13,7 @@
 //!
 //! Left out: estimates of times that cannot be measured. A report names the assumptions.
 
+mod content;
 pub mod driver;
 pub mod evidence;
 pub mod report;

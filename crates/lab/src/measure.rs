@@ -74,6 +74,7 @@ impl MeasuredPlant {
             request_max: SectorCount(1 << 15),
             writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
             is_file: false,
+            is_device: true,
             turnaround: TURNAROUND,
         }
     }

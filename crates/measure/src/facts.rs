@@ -24,6 +24,8 @@ pub struct Facts {
     pub writable: Vec<Range<Sector>>,
     /// True for a file of a host's file system, which gives the profile its kind.
     pub is_file: bool,
+    /// True for a device. A file and an emulated drive have no settings, cables or statistics of their own.
+    pub is_device: bool,
     /// Time from the completion of a request until the driver can issue one that depends on it.
     pub turnaround: Nanos,
 }

@@ -95,6 +95,8 @@ pub struct Compared {
     pub predicted: Nanos,
     /// The time.
     pub actual: Nanos,
+    /// True if the profile was widened after it, so that the prediction is of a narrower one.
+    pub widened_since: bool,
 }
 
 /// A request that failed.

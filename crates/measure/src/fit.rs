@@ -230,6 +230,7 @@ impl Served {
             head: self.head,
             predicted: predictor.predict(self.head, self.op, self.start, self.count),
             actual: self.took,
+            widened_since: false,
         }
     }
 }

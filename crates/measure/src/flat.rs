@@ -94,7 +94,7 @@ pub(crate) async fn measure(probe: &mut Probe) -> Result<Measured, MeasureError>
         validation: checked.validation,
         notes: Vec::new(),
     };
-    findings.notes = notes::notes(&findings);
+    findings.notes = notes::notes(&findings, probe.facts.is_device);
     findings.notes.extend(sustained.map(note_of_sweep));
     Ok(Measured {
         profile: checked.profile,
@@ -168,6 +168,7 @@ async fn chosen_depth(
 fn request(probe: &mut Probe, op: Op, count: u64) -> Request {
     let align = probe.facts.physical.get().max(probe.facts.unit.get());
     let most = (probe.facts.request_max.get()).min(probe.facts.capacity.get() / 4);
+    let most = (most / align * align).max(align);
     let count = count.min(most).next_multiple_of(align);
     let end = probe.facts.capacity.get();
     let place = match op {
@@ -357,6 +358,7 @@ fn predicted(flat: FlatSpec, timed: &Timed) -> Nanos {
         request_max: SectorCount(1 << 14),
         writable: Vec::new(),
         is_file: true,
+        is_device: false,
         turnaround: crate::facts::TURNAROUND,
     };
     let profile = fit::flat_profile(&facts, flat, 1).expect("the figures are a profile");
@@ -386,6 +388,48 @@ mod tests {
             actual += timed.took.get();
         }
         assert!(sum * 100 < actual * 112, "{sum} {actual} {flat:?}");
+    }
+
+    #[test]
+    fn no_request_is_longer_than_the_drive_takes() {
+        let longest = |physical, most, seed| {
+            let capacity = SectorCount(1 << 20);
+            let facts = crate::Facts {
+                name: "small pieces".to_owned(),
+                capacity,
+                unit: SectorCount(1),
+                physical: SectorCount(physical),
+                request_max: SectorCount(most),
+                writable: std::iter::once(Sector(0)..Sector(capacity.get())).collect(),
+                is_file: false,
+                is_device: true,
+                turnaround: crate::facts::TURNAROUND,
+            };
+            let mut measurement = crate::Measurement::new(facts, crate::Effort::Quick, seed);
+            let (mut now, mut longest) = (0, 0);
+            let mut samples = Vec::new();
+            while let crate::Step::Serve { requests, .. } = measurement.step(&samples) {
+                let serve = |request: &Request| {
+                    let count = request.count.get();
+                    longest = longest.max(count);
+                    let issued = request.not_before.get().max(now);
+                    now = issued + 100_000 + count * 1_000;
+                    crate::Sample {
+                        issued: sched::units::Time(issued),
+                        completed: sched::units::Time(now),
+                        alone: true,
+                        error: None,
+                    }
+                };
+                samples = requests.iter().map(serve).collect();
+            }
+            let result = measurement.result().expect("it is finished");
+            assert_eq!(result.expect("a profile").findings.method, Method::Flat);
+            longest
+        };
+        assert_eq!(longest(1, 103, 1), 103);
+        assert_eq!(longest(8, 96, 2), 96);
+        assert_eq!(longest(8, 103, 3), 96);
     }
 
     #[test]

@@ -71,6 +71,8 @@ fn facts_hash(facts: &Facts) -> u64 {
         is_file,
         // It changes instants, which records do not name.
         turnaround: _,
+        // It changes sentences alone.
+        is_device: _,
     } = facts;
     let mut bytes = name.as_bytes().to_vec();
     for number in [unit.get(), physical.get(), request_max.get()] {

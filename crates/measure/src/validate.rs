@@ -117,7 +117,7 @@ async fn rotating(probe: &mut Probe, found: RotationFound) -> Result<Measured, M
         validation: checked.validation,
         notes: Vec::new(),
     };
-    findings.notes = notes::notes(&findings);
+    findings.notes = notes::notes(&findings, probe.facts.is_device);
     Ok(Measured {
         profile: checked.profile,
         findings,
@@ -168,6 +168,8 @@ pub(crate) struct Kinds {
     /// The largest requests: of pieces, and of blocks of streams.
     piece: u64,
     block: u64,
+    /// The largest of the small requests.
+    small: u64,
     wait_max: u64,
     /// Of a hundred requests, so many are pieces and blocks of any size up to the largest.
     large_percent: u64,
@@ -185,6 +187,7 @@ impl Kinds {
             align,
             piece: piece.get().clamp(align, most),
             large_percent: 20,
+            small: 128.clamp(align, most),
             block: (predictor.extent_bytes().get() / SECTOR_BYTES).clamp(align, most),
             wait_max: 2 * profile
                 .spec()
@@ -201,7 +204,7 @@ impl Kinds {
             kind if kind < self.large_percent * 7 / 10 => (align, self.piece),
             kind if kind < self.large_percent => (self.block / 8, self.block),
             kind if kind < self.large_percent + 40 => (align, self.piece.min(2_048)),
-            _ => (align, 128),
+            _ => (align, self.small),
         };
         let largest = largest.max(align);
         // All powers of two are as likely, with lengths between them.
@@ -294,6 +297,9 @@ impl Checked {
         validation.widened_by += longer;
         (validation.requests, validation.reads) = (0, 0);
         validation.closest.clear();
+        for request in &mut validation.slowest {
+            request.widened_since = true;
+        }
         validation.margin_ms = vec![0; MARGINS];
         (self.predicted, self.actual) = (0, 0);
     }

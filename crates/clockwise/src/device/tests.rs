@@ -148,6 +148,34 @@ fn users_of_a_device_and_its_partitions_are_found() {
 }
 
 #[test]
+fn users_of_a_file_are_the_loop_devices_over_it() {
+    let host = Host::new();
+    for name in ["disk", "link", "other"] {
+        host.write(&format!("d/{name}"), "");
+    }
+    let path = |name: &str| fs::canonicalize(host.0.path().join("d").join(name)).unwrap();
+    let (disk, link) = (path("disk"), path("link"));
+    fs::remove_file(&link).unwrap();
+    fs::hard_link(&disk, &link).unwrap();
+    for (device, file) in [
+        ("loop1", &disk),
+        ("loop2", &path("other")),
+        ("loop3", &link),
+    ] {
+        let backing = format!("{}\n", file.display());
+        host.write(&format!("sys/block/{device}/loop/backing_file"), backing);
+    }
+    host.write("sys/block/sda/size", "8\n");
+    assert_eq!(
+        Identity::below(host.0.path(), &disk).unwrap().users,
+        [
+            "/dev/loop1 is a loop device over it",
+            "/dev/loop3 is a loop device over it",
+        ]
+    );
+}
+
+#[test]
 fn file_is_identified_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");

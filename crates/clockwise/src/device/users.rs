@@ -1,6 +1,7 @@
-//! The users of a device: mount points, swap, and devices made of it.
+//! The users of a device: mount points, swap, and devices made of it. The users of a file: loop devices.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{file_name, partitions, read_text};
@@ -31,6 +32,28 @@ pub(super) fn users(root: &Path, node: &Path) -> Vec<String> {
             found.push(format!("{name} is part of {holder}"));
         }
     }
+    found
+}
+
+/// The loop devices over a file, as texts for people. The kernel names the file as it was when the device was made, so
+/// another name of the same file counts as well.
+pub(super) fn loops(root: &Path, path: &Path, metadata: &fs::Metadata) -> Vec<String> {
+    let devices = fs::read_dir(root.join("sys/block"));
+    let devices = devices.into_iter().flatten().flatten();
+    let is_over_it = |device: &Path| {
+        let Some(backing) = read_text(&device.join("loop/backing_file")) else {
+            return false;
+        };
+        let same =
+            |other: fs::Metadata| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino());
+        Path::new(&backing) == path || fs::metadata(&backing).is_ok_and(same)
+    };
+    let mut found: Vec<String> = devices
+        .map(|entry| entry.path())
+        .filter(|device| is_over_it(device))
+        .map(|device| format!("/dev/{} is a loop device over it", file_name(&device)))
+        .collect();
+    found.sort();
     found
 }
 

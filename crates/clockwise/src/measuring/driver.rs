@@ -23,7 +23,7 @@ use engine::event::EventFd;
 use engine::rt::{self, ThreadParams};
 use measure::machine::{MeasureError, Measured, Measurement, Progress, Request, Sample, Step};
 use sched::request::Op;
-use sched::units::{Bytes, Nanos, SectorCount, Time};
+use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount, Time};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::failure::{Failure, host_failure};
@@ -32,6 +32,11 @@ use crate::failure::{Failure, host_failure};
 pub const REQUEST_SECTORS_MAX: SectorCount = SectorCount(1 << 15);
 /// The most requests at a time.
 pub const PLACES: usize = 32;
+/// The bytes at the beginning and at the end of a drive where software keeps its signatures, as `pool create` looks at
+/// them.
+const ENDS: [u64; 2] = [1 << 20, 64 << 10];
+/// A drive that takes longer to zero its ends does not answer.
+const CLEAR_MAX: Nanos = Nanos::from_secs(30);
 /// So long before an instant the thread stops sleeping.
 const SPIN: Nanos = Nanos(100_000);
 
@@ -63,6 +68,8 @@ pub enum News {
         /// How far the measurement is.
         progress: Progress,
     },
+    /// A drive that was written keeps something where signatures are, for this reason.
+    NotCleared(String),
     /// It is over.
     Over(End),
 }
@@ -151,6 +158,8 @@ pub fn start(disk: Box<dyn Disk>, memory: &Memory, begun: Begun) -> Result<Runni
         stop: stop.clone(),
         base: 0,
         done: Vec::new(),
+        in_flight: 0,
+        is_written: false,
     };
     let run = move || {
         let end = match driver.measure(begun, &sender) {
@@ -158,6 +167,12 @@ pub fn start(disk: Box<dyn Disk>, memory: &Memory, begun: Begun) -> Result<Runni
             Err(Halt::Stopped) => End::Stopped,
             Err(Halt::Lost(why)) => End::Lost(why),
         };
+        if !matches!(end, End::Lost(_))
+            && let Err(why) = driver.clear()
+        {
+            // Without a listener there is nobody to tell.
+            let _ = sender.send(News::NotCleared(why.to_string()));
+        }
         // The disk is closed before anyone is told.
         drop(driver);
         let _ = sender.send(News::Over(end));
@@ -224,6 +239,10 @@ struct Driver {
     /// The host's time at the measurement's time 0, in nanoseconds. Negative if the host has restarted since.
     base: i64,
     done: Vec<Done>,
+    /// Requests on the disk.
+    in_flight: usize,
+    /// True if something was written.
+    is_written: bool,
 }
 
 impl Driver {
@@ -288,6 +307,7 @@ impl Driver {
                 break;
             }
             self.disk.wait(until, &self.stop.wake, &mut self.done)?;
+            self.in_flight = self.in_flight.saturating_sub(self.done.len());
             for done in std::mem::take(&mut self.done) {
                 let index = done.tag as usize;
                 let completed = Time(done.at.get().saturating_sub(done.host_late.get()));
@@ -324,7 +344,54 @@ impl Driver {
             segments,
             // As the server writes.
             durable: true,
-        })
+        })?;
+        self.in_flight += 1;
+        self.is_written |= request.op == Op::Write;
+        Ok(())
+    }
+
+    /// Zeroes both ends of a drive that was written. What was there is destroyed in part, and must not count as a pool
+    /// or a file system any more.
+    fn clear(&mut self) -> io::Result<()> {
+        if !self.is_written {
+            return Ok(());
+        }
+        let deadline = clock::now() + CLEAR_MAX;
+        // A write under way would come after the zeros.
+        self.settle(deadline)?;
+        let zeroed = self.buffers.written.with_mut(|bytes| bytes.fill(0));
+        zeroed.map_err(io::Error::other)?;
+        let block = u64::from(self.disk.block_bytes());
+        let size = self.disk.capacity().bytes().get() / block * block;
+        let [head, tail] = ENDS.map(|bytes| bytes.min(size));
+        for (start, bytes) in [(0, head), (size - tail, tail)] {
+            let zeros = Request {
+                op: Op::Write,
+                start: Sector(start / SECTOR_BYTES),
+                count: SectorCount(bytes / SECTOR_BYTES),
+                not_before: Time::ZERO,
+            };
+            self.submit(0, &zeros).map_err(io::Error::other)?;
+            for done in self.settle(deadline)? {
+                done.result.map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is on the disk.
+    fn settle(&mut self, deadline: Time) -> io::Result<Vec<Done>> {
+        let never = EventFd::new()?;
+        let mut all = Vec::new();
+        while self.in_flight > 0 {
+            if clock::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.disk.wait(Some(deadline), &never, &mut self.done)?;
+            self.in_flight = self.in_flight.saturating_sub(self.done.len());
+            all.append(&mut self.done);
+        }
+        Ok(all)
     }
 
     fn sample(&self, issued: Time, completed: Time, error: Option<i32>) -> Sample {

@@ -209,8 +209,14 @@ fn meanings(of: &Circumstances<'_>, profile: &DriveProfile) -> Vec<String> {
     }
     if !target.is_device() && !target.is_emulated() {
         found.push(
-            "It is a file: the host's file system and the other users of its disk decide how long a request takes, and that may change. Parts of it that were never written are read without the disk: write it once before you measure it.".to_owned(),
+            "It is a file: the host's file system and the other users of its disk decide how long a request takes, and that may change.".to_owned(),
         );
+    }
+    if target.holes_percent() > 0 {
+        found.push(format!(
+            "{} % of the file were never written and were read without the disk: write it once before you measure it.",
+            target.holes_percent()
+        ));
     }
     if target.identity.serial.is_none() {
         found.push(

@@ -246,7 +246,7 @@ fn requests(title: &str, list: &[Compared]) -> String {
     }
     let mut html = format!(
         "<h2>{title}</h2>\n<table>\n<tr><th></th><th class=\"n\">sector</th><th class=\"n\">sectors</th>\
-         <th class=\"n\">head at</th><th class=\"n\">predicted</th><th class=\"n\">took</th></tr>\n"
+         <th class=\"n\">head at</th><th class=\"n\">predicted</th><th class=\"n\">took</th><th></th></tr>\n"
     );
     for request in list {
         let op = match request.op {
@@ -259,11 +259,16 @@ fn requests(title: &str, list: &[Compared]) -> String {
         let _ = writeln!(
             html,
             "<tr><td>{op}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{head}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
             request.start.get(),
             request.count.get(),
             Span(request.predicted),
-            Span(request.actual)
+            Span(request.actual),
+            if request.widened_since {
+                "before the profile was widened"
+            } else {
+                ""
+            }
         );
     }
     html + "</table>\n"

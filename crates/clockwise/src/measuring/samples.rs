@@ -20,7 +20,7 @@ use super::driver::Begun;
 use crate::failure::{Failure, io_failure};
 
 /// The part of a measurement within which it does not continue.
-const FIRST_PART: &str = "rotation";
+pub const FIRST_PART: &str = "rotation";
 
 /// The file of a measurement under way.
 #[derive(Debug)]

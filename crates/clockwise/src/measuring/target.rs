@@ -11,9 +11,14 @@ use engine::uring::{Access, UringDisk};
 use measure::facts::{Facts, TURNAROUND};
 use sched::units::{SECTOR_BYTES, Sector, SectorCount};
 
+use super::content;
 use super::driver::{PLACES, REQUEST_SECTORS_MAX};
 use crate::device::{Identity, NodeKind, Zoned};
 use crate::failure::{Failure, FailureDraft, host_help};
+use crate::quantity::Size;
+
+/// The way to list devices.
+const DEVICES_HINT: &str = "`lsblk -o PATH,MODEL,SERIAL` and `ls -l /dev/disk/by-id` list devices";
 
 /// Bytes of a page: a file is written in these.
 const PAGE_BYTES: u64 = 4096;
@@ -44,6 +49,8 @@ pub struct Target {
     plant: Option<PlantSpec>,
     /// True for an emulated drive that a server has open. Its model is not known here.
     is_emulated_by_server: bool,
+    /// The part of a file that was never written, in percent.
+    holes_percent: u64,
 }
 
 impl Target {
@@ -55,6 +62,7 @@ impl Target {
         let identity = Identity::of(path).map_err(|error| unusable(path, &error))?;
         let target = Self {
             path: path.to_owned(),
+            holes_percent: holes_percent(path, &identity, plant.is_some()),
             identity,
             how,
             plant,
@@ -72,6 +80,7 @@ impl Target {
         let identity = Identity::of(path).map_err(|error| unusable(path, &error))?;
         let target = Self {
             path: path.to_owned(),
+            holes_percent: holes_percent(path, &identity, is_emulated),
             identity,
             how: Use::Online,
             plant: None,
@@ -124,14 +133,58 @@ impl Target {
         if !self.identity.name.is_empty() {
             return self.identity.name.clone();
         }
+        self.last_part()
+    }
+
+    /// The last part of the path that was given.
+    fn last_part(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
+    }
+
+    /// The names that a person may type for it.
+    #[must_use]
+    pub fn names(&self) -> String {
+        let (name, last) = (self.name(), self.last_part());
+        if name == last {
+            name
+        } else {
+            format!("{name} or {last}")
+        }
+    }
+
+    /// Its path, model, serial number and size, for the person who decides about its data.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let serial = match &self.identity.serial {
+            Some(serial) if self.is_device() => format!(", serial number {serial}"),
+            _ => String::new(),
+        };
+        let bytes = SectorCount(self.identity.sectors.unwrap_or(0)).bytes();
+        format!(
+            "{} ({}{serial}, {})",
+            self.path.display(),
+            self.model(),
+            Size(bytes)
+        )
+    }
+
+    /// Its content, as far as a signature tells.
+    #[must_use]
+    pub fn content(&self) -> Option<&'static str> {
+        content::known(&self.path)
+    }
+
+    /// The part of a file that was never written, in percent; 0 for a device and an emulated drive.
+    #[must_use]
+    pub fn holes_percent(&self) -> u64 {
+        self.holes_percent
     }
 
     /// True if a person who wrote this means this drive.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
-        name == self.name() || Path::new(name) == self.path
+        name == self.name() || Path::new(name) == self.path || name == self.last_part()
     }
 
     /// The model, for people and for the profile; never empty.
@@ -223,8 +276,17 @@ impl Target {
             request_max: REQUEST_SECTORS_MAX,
             writable,
             is_file: !self.is_device() && !self.is_emulated(),
+            is_device: self.is_device(),
             turnaround: TURNAROUND,
         }
+    }
+}
+
+fn holes_percent(path: &Path, identity: &Identity, is_emulated: bool) -> u64 {
+    if identity.kind == NodeKind::File && !is_emulated {
+        content::holes_percent(path)
+    } else {
+        0
     }
 }
 
@@ -233,19 +295,21 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
     let at = path.display();
     let draft = |what: &str| Failure::bad_input(format!("{at}: {what}"));
     match error.kind() {
-        ErrorKind::NotFound => draft("it does not exist")
-            .help("check the cable and the path; `lsblk -o PATH,MODEL,SERIAL` lists block devices"),
+        ErrorKind::NotFound => draft("it does not exist").help(format!(
+            "check {}the path; {DEVICES_HINT}",
+            if path.starts_with("/dev") { "the cable and " } else { "" }
+        )),
         ErrorKind::ResourceBusy | ErrorKind::WouldBlock => draft(
-            "it is in use: a server has it open, it is mounted, or it is part of another device",
+            "it is in use: a server has it open, it is mounted, it is part of another device, or it is being measured",
         )
-        .help("end that use, or measure with `--read-only`; `lsblk` shows how a device is used"),
+        .help("end that use, or measure with `--read-only`; a disk of a running server is measured with `--online`; `lsblk` shows how a device is used"),
         ErrorKind::InvalidData => draft(&error.to_string())
             .help("give the `--plant` that the file was made with, or leave it out to measure the file itself"),
         ErrorKind::PermissionDenied
         | ErrorKind::ReadOnlyFilesystem
         | ErrorKind::ExecutableFileBusy => draft(&error.to_string()).help(host_help(error)),
         _ => draft(&error.to_string())
-            .help("give a whole block device, or a file; `lsblk -o PATH,MODEL,SERIAL` lists devices"),
+            .help(format!("give a whole block device, or a file; {DEVICES_HINT}")),
     }
 }
 
@@ -266,6 +330,7 @@ mod tests {
             how,
             plant: None,
             is_emulated_by_server: false,
+            holes_percent: 0,
         }
     }
 
@@ -315,7 +380,9 @@ mod tests {
     #[test]
     fn drive_is_called_by_its_name_or_its_path() {
         let drive = target(Use::Read, |_| {});
-        assert!(drive.is_called("sdq") && drive.is_called("/dev/disk/by-id/ata-X"));
+        assert!(drive.is_called("sdq") && drive.is_called("ata-X"));
+        assert!(drive.is_called("/dev/disk/by-id/ata-X"));
+        assert_eq!(drive.names(), "sdq or ata-X");
         assert!(!drive.is_called("sdr") && !drive.is_called(""));
     }
 }

@@ -94,9 +94,8 @@ fn measured_profile_of_a_file_counts_on_that_file_alone() {
     let bench = Bench::new();
     let site = Site::new(2);
     // The files of the configuration, as `pool create` would make them.
-    for disk in ["disk-0", "disk-1"] {
-        std::fs::write(site.path(disk), pattern(1, 64 << 20)).expect("a file");
-    }
+    std::fs::write(site.path("disk-0"), pattern(1, 64 << 20)).expect("a file");
+    std::fs::write(site.path("disk-1"), vec![0; 64 << 20]).expect("a file");
     let disk = site.path("disk-0");
     let report = bench.path("report.html");
     let report_of = report.display().to_string();
@@ -128,7 +127,8 @@ fn measured_profile_of_a_file_counts_on_that_file_alone() {
     let with = format!("{kind}profile = \"{profile}\"\n");
     let config = read_text(&site.config()).replace(kind, &with);
     std::fs::write(site.config(), config).expect("the configuration");
-    site.run(&["pool", "create", "--force"]).done();
+    // The measured disk has nothing that anyone would miss.
+    site.run(&["pool", "create"]).done();
     let server = site.serve();
     let is_measured = |disk| site.json(&["disk", "show", disk])["profile_is_measured"].clone();
     assert_eq!(
@@ -156,12 +156,33 @@ fn reads_alone_change_nothing_and_the_profile_says_so() {
         assert!(said.out.contains(word), "no {word:?} in {said:?}");
     }
     assert!(said.err.contains("at most 10 minutes"), "{said:?}");
+    for word in ["never written", "smartctl", "cable"] {
+        assert!(
+            !said.out.contains(word) && !said.err.contains(word),
+            "{said:?}"
+        );
+    }
     let profile = bench.profile();
     let origin = profile.measurement().expect("an origin");
     assert!(origin.method.ends_with("writes assumed"), "{origin:?}");
     assert!(!profile.measured());
     let flat = profile.spec().flat.expect("it has no platters");
     assert_eq!(flat.write_overhead_us, 2 * flat.read_overhead_us);
+}
+
+#[test]
+fn file_with_holes_is_named_before_it_is_measured() {
+    let bench = Bench::new();
+    let disk = bench.file("disk", 16);
+    let file = std::fs::OpenOptions::new().write(true).open(&disk);
+    let file = file.expect("a file");
+    file.set_len(32 << 20).expect("a hole");
+    let said = bench.measure(&disk, &["--quick"]).done();
+    let words = "50 % of the file were never written";
+    assert!(
+        said.err.contains(words) && said.out.contains(words),
+        "{said:?}"
+    );
 }
 
 /// A disk on which reads of some sectors fail.
@@ -228,6 +249,7 @@ fn bad_sectors_are_reported_and_the_rest_is_measured() {
         request_max: SectorCount(1 << 13),
         writable: Vec::new(),
         is_file: true,
+        is_device: false,
         turnaround: TURNAROUND,
     };
     let disk = Scratched {
@@ -250,6 +272,7 @@ fn bad_sectors_are_reported_and_the_rest_is_measured() {
             News::Served { samples, .. } => {
                 assert!(samples.iter().all(|sample| sample.issued >= at));
             }
+            News::NotCleared(why) => panic!("{why}"),
             News::Over(End::Finished(result)) => break *result,
             News::Over(end) => panic!("{end:?}"),
         }

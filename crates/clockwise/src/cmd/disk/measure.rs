@@ -66,10 +66,11 @@ pub struct MeasureArgs {
     /// Measure a device that is mounted or in use.
     #[arg(long, conflicts_with_all = ["write", "online"])]
     read_only: bool,
-    /// Write the profile without asking.
+    /// Write the profile without asking. Without a terminal, and with `--json`, nothing is asked, and the profile is
+    /// written at once.
     #[arg(long)]
     accept: bool,
-    /// Overwrite a profile that exists.
+    /// Overwrite a profile and a report that exist.
     #[arg(long)]
     force: bool,
     /// Discard the samples of an interrupted measurement.
@@ -128,16 +129,34 @@ pub(super) fn run(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<Exit
     check_outputs(args)?;
     let limit = summary::limit(target.may_rotate(), args.effort());
     output.note(&summary::announced(limit));
+    if target.holes_percent() >= HOLES_PERCENT_MANY {
+        output.note(&format!(
+            "{} % of the file were never written and are read without the disk: write it once, and measure it then",
+            target.holes_percent()
+        ));
+    }
     if args.write {
         confirm_destruction(args, &target)?;
     }
     block_on(measure(args, &target, limit, output))
 }
 
+/// A file with more holes than this shows little of its disk.
+const HOLES_PERCENT_MANY: u64 = 10;
+
 /// Finds output files that could not be written before the measurement, not after it.
 fn check_outputs(args: &MeasureArgs) -> Result<(), Failure> {
     if args.to.exists() && !args.force {
         return Err(Failure::bad_input(format!("{} exists", args.to.display()))
+            .help("give `--force` to overwrite it, or another file"));
+    }
+    // A report that was shown before the question is written again when the same command asks again.
+    let is_begun = samples::path_of(&args.to).exists();
+    if let Some(report) = args.report.as_deref().filter(|report| report.exists())
+        && !args.force
+        && !is_begun
+    {
+        return Err(Failure::bad_input(format!("{} exists", report.display()))
             .help("give `--force` to overwrite it, or another file"));
     }
     for path in std::iter::once(&args.to).chain(&args.report) {
@@ -278,9 +297,14 @@ impl Prepared<'_> {
             }
         }
         let measured = match attended? {
-            Attended::Signalled { signal, requests } => {
-                return stopped(signal, opened.continued + requests, file.path(), output);
-            }
+            Attended::Signalled {
+                signal,
+                is_in_first_part: true,
+                ..
+            } => return stopped(signal, 0, file.path(), output),
+            Attended::Signalled {
+                signal, requests, ..
+            } => return stopped(signal, opened.continued + requests, file.path(), output),
             Attended::Lost { why, requests } => {
                 return Err(lost(target, &why, opened.continued + requests));
             }
@@ -357,9 +381,14 @@ fn lost(target: &Target, why: &str, requests: u64) -> Failure {
         "{}: after {requests} requests {why}",
         target.path.display()
     ))
-    .help(match target.how == Use::Online {
-        true => "look at the server's log and `clockwise disk show`; the same command continues",
-        false => "look at the cable, the drive and `dmesg`; the same command continues",
+    .help(match (target.how == Use::Online, target.is_device()) {
+        (true, _) => {
+            "look at the server's log and `clockwise disk show`; the same command continues"
+        }
+        (false, true) => "look at the cable, the drive and `dmesg`; the same command continues",
+        (false, false) => {
+            "look at the file and the host's disk (`dmesg`); the same command continues"
+        }
     })
 }
 
@@ -372,6 +401,9 @@ fn not_measured(target: &Target, error: MeasureError, file: SampleFile) -> Failu
             let _ = file.remove();
             Failure::bad_input(what).help("measure a larger device or file")
         }
+        MeasureError::Failing { .. } if !target.is_device() => Failure::failed(what).help(
+            "look at the host's disk and `dmesg`; when it is repaired, `--restart` measures it anew",
+        ),
         MeasureError::Failing { .. } => Failure::failed(what).help(
             "look at the cable, the drive and `dmesg`; when it is repaired, `--restart` measures it anew",
         ),

@@ -13,6 +13,7 @@ fn compared(start: u64) -> Compared {
         head: (start > 0).then_some(Sector(7)),
         predicted: Nanos(12_000_000),
         actual: Nanos(9_500_000),
+        widened_since: start == 0,
     }
 }
 

@@ -11,6 +11,7 @@ fn facts() -> Facts {
         request_max: SectorCount(1 << 12),
         writable: Vec::new(),
         is_file: true,
+        is_device: false,
         turnaround: TURNAROUND,
     }
 }

@@ -63,6 +63,24 @@ impl Heard {
     }
 }
 
+#[test]
+fn disk_of_a_pool_that_was_written_is_none_any_more_when_the_measurement_is_interrupted() {
+    let site = Site::new(1);
+    site.run(&["pool", "create"]).done();
+    let bench = Bench::new();
+    let disk = site.path("disk-0");
+    let refused = bench.measure(&disk, &["--write"]);
+    refused.fails(2, &["it is a disk of a pool", "--destroy disk-0"]);
+    site.run(&["pool", "check"]).done();
+    let options = ["--thorough", "--write", "--destroy", "disk-0"];
+    let mut measuring = Heard::start(bench.command(&disk, &options));
+    measuring.until("validation ...");
+    let stopped = measuring.signal(Signal::INT);
+    assert_eq!(stopped.code, 128 + 2, "{stopped:?}");
+    assert_eq!(site.run(&["pool", "check"]).code, 1);
+    site.run(&["pool", "create"]).done();
+}
+
 /// The drive is slow, so that there is something to interrupt. Its rotation is observed for 12 seconds, within
 /// which nothing continues.
 #[test]
@@ -76,7 +94,7 @@ fn interrupted_measurement_continues_where_it_was() {
     let stopped = first.signal(Signal::HUP);
     assert_eq!(stopped.code, 128 + 1, "{stopped:?}");
     assert!(
-        stopped.out.contains("the same command continues"),
+        stopped.out.contains("the same command starts again"),
         "{stopped:?}"
     );
     let mut second = start();

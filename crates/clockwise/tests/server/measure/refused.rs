@@ -48,6 +48,13 @@ fn bad_targets_and_options_are_refused_before_anything_is_measured() {
     bench
         .measure(&disk, &["--report", &nowhere])
         .fails(2, &["cannot be written", "folder"]);
+    let report = bench.path("report.html");
+    std::fs::write(&report, "mine").expect("a file");
+    let of_mine = report.display().to_string();
+    bench
+        .measure(&disk, &["--report", &of_mine])
+        .fails(2, &["report.html exists", "--force"]);
+    assert_eq!(read_text(&report), "mine");
     // A drive that another program uses.
     let user = std::fs::File::open(&disk).expect("a file");
     rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
@@ -222,6 +229,19 @@ fn mounted_device_is_refused_except_for_reads() {
             .method
             .contains("writes assumed")
     );
+}
+
+#[test]
+fn file_under_a_loop_device_is_refused_and_not_written() {
+    let bench = Bench::new();
+    let Some(device) = device(&bench, 32) else {
+        return;
+    };
+    let medium = bench.path("medium");
+    let over = format!("in use: {} is a loop device", device.path().display());
+    let refused = bench.measure(&medium, &["--write", "--destroy", "medium"]);
+    refused.fails(2, &[&over, "--read-only"]);
+    assert!(read(&medium) == pattern(1, 32 << 20));
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn measured(channels: usize, has_writes: bool, seed: u64) -> Measured {
             .into_iter()
             .collect(),
         is_file: false,
+        is_device: true,
         turnaround: TURNAROUND,
     };
     let mut measurement = measure::Measurement::new(facts, Effort::Quick, seed);

@@ -27,24 +27,25 @@ fn has_person(output: &Output) -> bool {
 }
 
 pub(super) fn confirm_destruction(args: &MeasureArgs, target: &Target) -> Result<(), Failure> {
-    let name = target.name();
+    let names = target.names();
+    let destroyed = target.described();
+    let content = target.content();
+    let content = content.map_or(String::new(), |content| format!("; it is {content}"));
     let typed = match &args.destroy {
         Some(typed) => typed.clone(),
         None if io::stdin().is_terminal() && io::stderr().is_terminal() => {
             let question = format!(
-                "All data on {} ({}) will be destroyed. Type {name} to go on: ",
-                target.path.display(),
-                target.model()
+                "All data on {destroyed} will be destroyed{content}. Type {names} to go on: "
             );
             asked(&question)?
         }
         None => {
             return Err(Failure::bad_input(format!(
-                "`--write` destroys all data on {}",
-                target.path.display()
+                "`--write` destroys all data on {destroyed}{content}"
             ))
             .help(format!(
-                "give `--destroy {name}` if that is what you want, or leave `--write` out"
+                "give `--destroy {}` if that is what you want, or leave `--write` out",
+                target.name()
             )));
         }
     };
@@ -56,7 +57,7 @@ pub(super) fn confirm_destruction(args: &MeasureArgs, target: &Target) -> Result
         target.path.display()
     ))
     .help(format!(
-        "the name is {name}; leave `--write` out to measure reads only"
+        "the name is {names}; leave `--write` out to measure reads only"
     )))
 }
 
@@ -79,6 +80,7 @@ struct Stopped<'a> {
     samples: &'a Path,
 }
 
+/// Says that a signal stopped the measurement, from which so many requests are kept.
 pub(super) fn stopped(
     signal: u8,
     requests: u64,
@@ -91,6 +93,9 @@ pub(super) fn stopped(
         samples,
     };
     output.result(&result, || {
+        if requests == 0 {
+            return "stopped in the first phase; the same command starts again".to_owned();
+        }
         format!(
             "stopped after {requests} requests, which are kept in {}; the same command continues",
             samples.display()

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Failure, host_failure};
 use crate::measuring::driver::{End, News, Running};
-use crate::measuring::samples::SampleFile;
+use crate::measuring::samples::{FIRST_PART, SampleFile};
 use crate::print::Output;
 use crate::quantity::Span;
 
@@ -45,8 +45,15 @@ impl Signals {
 /// How a measurement ended, with the requests that it served.
 pub(super) enum Attended {
     Finished(Box<Result<Measured, MeasureError>>),
-    Signalled { signal: u8, requests: u64 },
-    Lost { why: String, requests: u64 },
+    Signalled {
+        signal: u8,
+        requests: u64,
+        is_in_first_part: bool,
+    },
+    Lost {
+        why: String,
+        requests: u64,
+    },
 }
 
 /// Keeps the samples and shows the progress until the measurement is over, for `limit` at most.
@@ -96,6 +103,9 @@ pub(super) async fn attend(
                     }
                     shown.show(&progress);
                 }
+                News::NotCleared(why) => output.note(&format!(
+                    "the first MiB and the last 64 KiB could not be zeroed ({why}): `clockwise pool create` needs `--force` for this drive"
+                )),
                 News::Over(end) => {
                     shown.clear();
                     if let Some(failure) = failed {
@@ -110,6 +120,7 @@ pub(super) async fn attend(
                         End::Stopped => Attended::Signalled {
                             signal: came.unwrap_or(0),
                             requests: requests_served,
+                            is_in_first_part: shown.part == FIRST_PART,
                         },
                         End::Lost(why) => Attended::Lost {
                             why,

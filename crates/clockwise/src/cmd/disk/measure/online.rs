@@ -81,6 +81,7 @@ impl Online {
                 .map(|range| Sector(range.start_sector)..Sector(range.start_sector + range.sectors))
                 .collect(),
             is_file: !self.target.is_device() && !self.target.is_emulated(),
+            is_device: self.target.is_device(),
             turnaround: TURNAROUND,
         }
     }
