@@ -61,8 +61,18 @@ fn first_disks_of_a_link_that_lends_promise_and_the_others_do_not() {
     }
     let play = |volume| {
         [
-            "stream", "play", "--volume", volume, "--rate", "1MB/s", "--block", "64KiB",
-            "--length", "1MiB", "--to", "/dev/null",
+            "stream",
+            "play",
+            "--volume",
+            volume,
+            "--rate",
+            "1MB/s",
+            "--block",
+            "64KiB",
+            "--length",
+            "1MiB",
+            "--to",
+            "/dev/null",
         ]
     };
     site.run(&play("v2")).fails(

@@ -99,13 +99,3 @@ fn flash_gets_an_overhead_and_a_rate() {
     assert!(flat.write_overhead_us >= Flash::ERASURE_NS / 1_000);
     assert!(measured.findings.validation.requests >= 10_000);
 }
-
-/// The time that a read waits for writes in a queue is not known then.
-#[test]
-fn queue_is_deeper_than_one_request_only_with_measured_writes() {
-    let seed = seed("queue_is_deeper_than_one_request", Some(1));
-    // So many that requests hardly ever wait for each other.
-    let outstanding = |has_writes| measured(1 << 18, has_writes, seed).profile.outstanding();
-    assert!(outstanding(true) > 1);
-    assert_eq!(outstanding(false), 1);
-}
