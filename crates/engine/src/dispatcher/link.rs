@@ -8,6 +8,7 @@
 //! An ask is one word, which the lender that grants it changes by compare-and-swap. A loan has a number, so that one
 //! that comes back late is not taken for the next. Nothing here waits; a disk whose turn it is gets a ring.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -49,17 +50,21 @@ pub struct LinkPlaces {
 }
 
 impl LinkPlaces {
-    /// A link of these disks, the first `lenders` of which have a place.
-    #[must_use]
-    pub fn new(bells: Vec<Arc<Doorbell>>, lenders: usize) -> Arc<Self> {
-        let borrowers = bells.len() - lenders;
+    /// A link of so many disks, the first `lenders` of which have a place.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new(disks: usize, lenders: usize) -> io::Result<Arc<Self>> {
+        let bells = (0..disks).map(|_| Doorbell::new().map(Arc::new));
+        let bells = bells.collect::<io::Result<Box<[_]>>>()?;
+        let borrowers = disks - lenders;
         let none = |count| (0..count).map(|_| AtomicU64::new(NONE)).collect();
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             asks: none(borrowers),
             out: none(lenders),
             news: bells.iter().map(|_| AtomicBool::new(false)).collect(),
-            bells: bells.into(),
-        })
+            bells,
+        }))
     }
 
     fn lenders(&self) -> usize {

@@ -11,7 +11,6 @@ use volume::{Candidate, Medium};
 
 use super::warnings::WarningList;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, LinkEnd, LinkPlaces, Places, StallLimits};
-use crate::event::Doorbell;
 use crate::rt::ThreadParams;
 use crate::state::disk::core::{DiskCore, DiskLink, DiskParts};
 use crate::state::error::{PoolError, host};
@@ -102,9 +101,8 @@ fn link_ends(links: &[Link]) -> std::io::Result<HashMap<String, (DiskLink, Optio
     let mut ends = HashMap::new();
     for link in links {
         let lends = link.promising < link.disks.len();
-        let bells = link.disks.iter().map(|_| Doorbell::new().map(Arc::new));
-        let bells = bells.collect::<std::io::Result<Vec<_>>>()?;
-        let places = lends.then(|| LinkPlaces::new(bells, link.promising));
+        let places = lends.then(|| LinkPlaces::new(link.disks.len(), link.promising));
+        let places = places.transpose()?;
         for (place, disk) in link.disks.iter().enumerate() {
             let of_disk = DiskLink {
                 name: link.name.clone(),

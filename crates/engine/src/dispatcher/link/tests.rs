@@ -21,8 +21,7 @@ fn disk() -> DiskScheduler {
 }
 
 fn places(disks: usize, lenders: usize) -> Arc<LinkPlaces> {
-    let bells = (0..disks).map(|_| Arc::new(Doorbell::new().expect("a descriptor")));
-    LinkPlaces::new(bells.collect(), lenders)
+    LinkPlaces::new(disks, lenders).expect("descriptors")
 }
 
 fn submit(disk: &mut DiskScheduler, now: Time, id: u64, sectors: u64) {
