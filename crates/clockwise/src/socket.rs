@@ -43,7 +43,8 @@ pub(crate) fn connect(path: &Path, within: Duration) -> io::Result<UnixStream> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket: OwnedFd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(within))?;
-    rustix::net::connect(&socket, &address).map_err(|error| match error {
+    let connected = rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address));
+    connected.map_err(|error| match error {
         Errno::AGAIN => io::Error::from(ErrorKind::TimedOut),
         other => other.into(),
     })?;

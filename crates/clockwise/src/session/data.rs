@@ -26,7 +26,11 @@ fn read_line(from: &mut impl Read) -> io::Result<String> {
     let mut line = Vec::with_capacity(64);
     let mut byte = [0];
     loop {
-        if from.read(&mut byte)? == 0 {
+        let read = match from.read(&mut byte) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if read == 0 {
             return Err(io::Error::new(
                 ErrorKind::UnexpectedEof,
                 "the connection ended within the first line",

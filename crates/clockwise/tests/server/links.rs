@@ -66,11 +66,11 @@ fn first_disks_of_a_link_that_lends_promise_and_the_others_do_not() {
             "--volume",
             volume,
             "--rate",
-            "1MB/s",
+            "400KB/s",
             "--block",
             "64KiB",
             "--length",
-            "1MiB",
+            "256KiB",
             "--to",
             "/dev/null",
         ]

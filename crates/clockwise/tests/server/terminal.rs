@@ -252,6 +252,7 @@ fn every_commands_result_is_json_for_programs() {
         "sim figure",
         "sim plant import",
         "sim replay-trace",
+        "sim video",
         "recording show",
         "recording export",
         "recording check",

@@ -162,7 +162,7 @@ mod tests {
                 arm = place.end_cylinder;
             }
             assert!(
-                longest.get() * 10 > worst.get() * 8,
+                longest.get() * 10 > worst.get() * 7,
                 "{name}: {longest} of {worst}"
             );
         }
