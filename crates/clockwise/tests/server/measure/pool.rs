@@ -42,7 +42,7 @@ fn overruns_of_a_measured_device_stay_within_the_confidence() {
         site.run(&["volume", "create", volume, "--size", "128MiB"])
             .done();
     }
-    std::fs::write(site.path("in"), pattern(3, 8 << 20)).expect("a file");
+    std::fs::write(site.path("in"), pattern(3, 2 << 20)).expect("a file");
     let from = site.path("in").display().to_string();
     let to = [
         "stream", "record", "--volume", "stream", "--block", "256KiB",
@@ -52,7 +52,7 @@ fn overruns_of_a_measured_device_stay_within_the_confidence() {
         .arg("--config")
         .arg(site.config())
         .args(to)
-        .args(["--rate", "500KB/s", "--from", &from]);
+        .args(["--rate", "100KB/s", "--from", &from]);
     let mut recording = Process::captured(&mut record);
     let uri = format!(
         "--uri=nbd+unix:///files?socket={}",
