@@ -75,10 +75,6 @@ fn overruns_of_a_measured_device_stay_within_the_confidence() {
     let requests: u64 = kinds.iter().map(|kind| number(&served[kind])).sum();
     let origin = profile.measurement().expect("an origin");
     let stated = (requests * origin.overruns_per_million_max()).div_ceil(1_000_000);
-    println!(
-        "{} of {requests} exceeded, stated are {stated}",
-        disk["overruns"]
-    );
     let most = stated.max(requests / 200);
     assert!(requests > 500, "{disk}");
     assert!(
