@@ -59,7 +59,7 @@ pub struct TransferId(u64);
 /// A link in virtual time.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What has crossed up to a time that no announcement changes any more.
+    /// The data that has crossed up to a time that no announcement changes any more.
     past: Flows,
     next_id: u64,
 }

@@ -133,7 +133,7 @@ pub fn priority(id: u8) -> u8 {
     if id < 8 { 7 - id } else { 23 - id }
 }
 
-/// Who decides about the bus.
+/// The side that decides about the bus.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Discipline {
     /// The drives.
@@ -161,7 +161,7 @@ pub struct Setup<'a> {
     pub spindles: &'a [Nanos],
     /// The most requests that a disk may have outstanding: 1 to [`OUTSTANDING_MAX`].
     pub outstanding: u32,
-    /// Who decides about the bus.
+    /// The side that decides about the bus.
     pub discipline: Discipline,
     /// Makes the scheduler of a disk.
     pub scheduler: &'a (dyn Fn() -> Box<dyn ArmScheduler> + Sync),

@@ -140,7 +140,7 @@ pub struct Server {
     pub think: Nanos,
     /// The scheduler of each disk.
     pub arm: Arm,
-    /// Who decides about the bus.
+    /// The side that decides about the bus.
     pub discipline: Discipline,
     /// The most requests that a disk may have outstanding.
     pub outstanding: u32,

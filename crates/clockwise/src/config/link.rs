@@ -21,7 +21,7 @@ pub enum LinkAdmission {
     /// Service times are longer by what the other disks may transfer meanwhile.
     #[default]
     Inflate,
-    /// So many disks promise as the link carries; the others serve best effort in the place that one of them lends.
+    /// The link carries some disks at their full rate, and these promise. The others serve best effort in a lent place.
     Lend,
 }
 

@@ -106,7 +106,7 @@ fn moved<'a>(streams: impl Iterator<Item = &'a StreamView>) -> (u64, u64) {
     })
 }
 
-/// What is to fail, for a range of a volume.
+/// The fault for a range of a volume.
 fn fault(place: &PlaceView, range: &Range<u64>) -> Option<DriveFault> {
     let length = place.to_byte - place.from_byte;
     let start = range.start.max(place.offset_bytes);

@@ -37,7 +37,7 @@ pub fn run(setup: &Setup<'_>, arrivals: &mut impl Arrivals, watch: &mut impl Wat
     channel.tally()
 }
 
-/// Who has the bus, by the rank of the disk.
+/// The use of the bus, with the rank of its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tenure {
     Free,
@@ -49,7 +49,7 @@ enum Tenure {
     Status(usize),
 }
 
-/// What the host wants to send.
+/// A command that the host wants to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Command {
     Fetch(usize),

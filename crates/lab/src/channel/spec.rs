@@ -1,4 +1,4 @@
-//! What files of drives and channels have in common.
+//! Common parts of the files of drives and channels.
 
 use std::ops::Range;
 

@@ -7,11 +7,11 @@ use crate::demo::failing_place::FailingPlace;
 use crate::print::{counted, list, short, wrapped};
 use crate::quantity::Size;
 
-/// What is promised where a place fails.
+/// The promise where a place fails.
 const RULE: &str = "The promise is kept there if every byte is right, and only blocks that were written a \
                     second time are late.";
 
-/// What came of it.
+/// The section of the report.
 pub(super) fn section(place: &FailingPlace) -> String {
     let what = format!(
         "After that, {} of {} failed for writes and reads, ahead of the recording {}, while all streams went on:",

@@ -174,7 +174,7 @@ fn a_loan_that_comes_back_late_changes_no_other() {
     }
 }
 
-/// What the threads of a link share.
+/// Shared by the threads of a link.
 struct Link {
     places: Arc<LinkPlaces>,
     executing: AtomicUsize,
