@@ -1,4 +1,5 @@
-//! The parts of a target that a measurement would destroy or miss: content with a known signature, and parts of a file that were never written.
+//! The parts of a target that a measurement would destroy or miss: content with a known signature, and parts of a file
+//! that were never written.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
