@@ -180,6 +180,11 @@ fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
     assert!(ends[0].result.is_err() && ends[1].result.is_err() && ends[2].result.is_ok());
     assert!(buffer.with(|bytes| bytes[..4096] == [2; 4096]).unwrap());
 
+    // The pool moves the extent to another place, which takes requests of its own.
+    until("the extent has left", || {
+        bench.pool.status().disks[0].places_to_leave == 0
+    });
+
     // The same for a request that waits for the failed one before it is queued at a disk.
     bench.stall();
     let failed = bench.write(2 * MIB, 3, &[]);
