@@ -22,6 +22,7 @@
 mod account;
 pub mod experiments;
 mod heap;
+mod link;
 mod machine;
 mod outcome;
 mod sources;
@@ -42,6 +43,7 @@ use drives::plant::{Plant, PlantSpec};
 pub(crate) use account::Hash;
 pub use account::{Bursts, DiskAccount, Use};
 pub use heap::EventHeap;
+pub use link::{LinkedError, LinkedOutcome, LinkedRun};
 pub use machine::Machine;
 pub(crate) use outcome::Latencies;
 use outcome::Tally;
@@ -256,6 +258,13 @@ impl<'a> Run<'a> {
         let (source, disk) = (self.heap.next_at(), self.machine.next_at());
         [source, disk].into_iter().flatten().min()
     }
+}
+
+/// True if the experiment's streams are admitted.
+pub(crate) fn fits(experiment: &Experiment) -> bool {
+    let profile = Arc::clone(&experiment.profile);
+    let mut scheduler = DiskScheduler::new(profile, experiment.config.clone());
+    admit(experiment, &mut scheduler).is_ok()
 }
 
 /// Admits the floor and the streams, and lets them join.

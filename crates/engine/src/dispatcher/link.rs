@@ -114,13 +114,14 @@ impl LinkEnd {
     }
 
     /// The disk is going to look at the link.
-    pub(super) fn take_news(&self) {
+    pub fn take_news(&self) {
         let (places, disk) = self.disk();
         places.news[disk].swap(false, Ordering::AcqRel);
     }
 
     /// True if the link has changed for this disk since [`take_news`](Self::take_news).
-    pub(super) fn has_news(&self) -> bool {
+    #[must_use]
+    pub fn has_news(&self) -> bool {
         let (places, disk) = self.disk();
         places.news[disk].load(Ordering::Acquire)
     }
@@ -133,7 +134,7 @@ impl LinkEnd {
     }
 
     /// The decision of a disk that has nothing on it.
-    pub(super) fn decide(&mut self, now: Time, scheduler: &mut DiskScheduler) -> Decision {
+    pub fn decide(&mut self, now: Time, scheduler: &mut DiskScheduler) -> Decision {
         match self {
             Self::Lender(lender) => lender.decide(now, scheduler),
             Self::Borrower(borrower) => borrower.decide(now, scheduler),
@@ -154,7 +155,7 @@ impl LinkEnd {
     }
 
     /// A piece has ended on the disk.
-    pub(super) fn ended(&self) {
+    pub fn ended(&self) {
         if let Self::Borrower(borrower) = self {
             borrower.give_back();
         }

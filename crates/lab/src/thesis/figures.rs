@@ -69,6 +69,8 @@ pub enum Figure {
     Packets,
     /// 8.1: one to three disks on a string.
     OneString,
+    /// Not in the thesis: what these disks promise, and what best effort gets there.
+    SharedString,
     /// Not in the thesis: how much of the disks' bandwidth is admitted, by what admission goes by.
     Headroom,
     /// Not in the thesis: drives measured without knowing them.
@@ -77,7 +79,7 @@ pub enum Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SpeedUp,
         Self::SpeedUpWithBursts,
         Self::Cheetahs,
@@ -96,6 +98,7 @@ impl Figure {
         Self::ThreeStrings,
         Self::Packets,
         Self::OneString,
+        Self::SharedString,
         Self::Headroom,
         Self::Measure,
     ];
@@ -122,6 +125,7 @@ impl Figure {
             Self::ThreeStrings => "7.10",
             Self::Packets => "7.11",
             Self::OneString => "8.1",
+            Self::SharedString => "8.1-string",
             Self::Headroom => "headroom",
             Self::Measure => "measure",
         }
@@ -133,6 +137,10 @@ impl Figure {
         if let SpeedUp | SpeedUpWithBursts | Cheetahs | ThreeStrings | Packets | OneString = self {
             let page = "../../design/host-bus.md";
             return format!("The model: [host bus]({page}); 1 MB is 2^20 bytes, as in the thesis");
+        }
+        if self == Self::SharedString {
+            let page = "../../design/scheduling.md#16-disks-that-share-a-link";
+            return format!("The proofs: [links]({page}); 1 MB is 2^20 bytes");
         }
         let times = match options.times {
             Times::Printed => "the printed service times (table 6.4)",
@@ -328,6 +336,7 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::ThreeStrings => buses::strings::three_strings(options.seed, sweep),
         Figure::Packets => buses::packets::page(sweep),
         Figure::OneString => buses::strings::one_string(options.seed, sweep),
+        Figure::SharedString => buses::shared_string::page(options.seed, sweep),
         Figure::Headroom => headroom::page(options, sweep),
         Figure::Measure => measure::page(options),
     }

@@ -9,6 +9,7 @@ mod experiment;
 mod farm;
 mod guarantee;
 mod host_bus;
+mod linked;
 mod measure;
 mod predictor;
 mod realtime;

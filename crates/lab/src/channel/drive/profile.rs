@@ -67,9 +67,9 @@ impl Drive {
         DriveProfile::new(spec).expect("a checked drive has a profile")
     }
 
-    /// A bound for each distance that falls nowhere.
+    /// A bound for each distance that falls nowhere. To stay on the cylinder takes a head switch.
     fn seek_bounds(&self) -> Vec<SeekPoint> {
-        let mut most = 0;
+        let mut most = us_up(self.track_skew);
         let bound = |(distance, seek): (usize, &Nanos)| {
             most = us_up(*seek).max(most);
             SeekPoint {
@@ -121,12 +121,41 @@ impl Drive {
 
 #[cfg(test)]
 mod tests {
+    use drives::plant::Plant;
     use sched::predict::Predictor;
     use sched::request::Op;
     use sched::units::{Bytes, Sector, SectorCount, Time};
     use testkit::Random;
 
     use super::*;
+
+    /// Reads of the plant, also of other heads of the same cylinder.
+    #[test]
+    fn no_read_of_the_plant_takes_longer_than_the_profile_says() {
+        let mut random = Random(testkit::seed("reads of plants", None));
+        for name in Drive::names() {
+            let drive = Drive::built_in(name).expect("it comes with the program");
+            let predictor = Predictor::new(&drive.profile());
+            let mut plant = Plant::new(drive.plant(), random.below(1 << 40));
+            let sectors = predictor.capacity().get();
+            let (mut now, mut head) = (Time::ZERO, 0);
+            for number in 0..40_000 {
+                let count = [8, 32, 128, 2048][random.below(4) as usize];
+                let from = if number % 8 == 0 {
+                    random.below(sectors)
+                } else {
+                    (head + random.below(2_000)).saturating_sub(1_000)
+                };
+                let start = from.min(sectors - count);
+                let (place, count) = (Sector(start), SectorCount(count));
+                let bound = predictor.predict(Some(Sector(head)), Op::Read, place, count);
+                let end = plant.service(now, Op::Read, place, count).completed;
+                assert!(end - now <= bound, "{name}: {} > {bound}", end - now);
+                head = start + count.get() - 1;
+                now = end + Nanos(random.below(20_000_000));
+            }
+        }
+    }
 
     /// Reads of stripe units from anywhere, against the bound from there and the bound from anywhere.
     #[test]

@@ -2,6 +2,7 @@
 
 pub(super) mod cheetahs;
 pub(super) mod packets;
+pub(super) mod shared_string;
 pub(super) mod speed_up;
 pub(super) mod strings;
 
