@@ -1,6 +1,10 @@
 //! Disks that share a link, from the configuration to what the commands show.
 
-use testkit::site::{Outcome, Site};
+use serde_json::{Value, json};
+use testkit::nbd::Wire;
+use testkit::process::Process;
+use testkit::site::{Outcome, Site, call, clockwise};
+use testkit::{Random, until};
 
 /// A site with three emulated drives, behind a link of this rate with these other keys.
 fn site(rate: &str, keys: &str) -> Site {
@@ -94,4 +98,88 @@ fn first_disks_of_a_link_that_lends_promise_and_the_others_do_not() {
         "{shown:?}"
     );
     drop(server);
+}
+
+/// Writes and reads of each disk's client of best effort.
+const REQUESTS: u64 = 48;
+
+/// The highest rate at which a volume can be recorded, in bytes a second.
+fn rate_that_fits(site: &Site, volume: &str) -> u64 {
+    let much = json!({ "volume": volume, "op": "record", "rate_bytes_per_second": 1_u64 << 40, "block_bytes": 1 << 18 });
+    let (status, refused) = call(site, "POST", "/v1/streams", &much.to_string());
+    assert_eq!(status, 409, "{refused}");
+    let rate = refused["refusal"]["rate_that_fits"].as_u64();
+    rate.expect("a rate")
+}
+
+/// A recording of zeros with four fifths of what its disk promises.
+fn record(site: &Site, volume: &str) -> Process {
+    let rate = rate_that_fits(site, volume) / 5 * 4;
+    let mut record = clockwise();
+    record.arg("--config").arg(site.config());
+    record.args(["stream", "record", "--from", "/dev/zero", "--wrap"]);
+    record.args(["--volume", volume, "--block", "256KiB"]);
+    record.args(["--rate", &format!("{rate}B/s")]);
+    Process::captured(&mut record)
+}
+
+/// Writes at random places of a volume, and reads them back.
+fn exercise(site: &Site, volume: &str, random: &mut Random) {
+    let mut wire = Wire::structured(&site.path("nbd.sock"), volume);
+    for number in 0..REQUESTS {
+        let at = random.below(2048) * 4096;
+        let data = [number as u8; 4096];
+        assert_eq!(wire.write(0, at, &data).error, 0);
+        assert_eq!(wire.read_range(at, 4096), data, "{volume}, {at}");
+    }
+}
+
+/// Recordings on the disks that promise, best effort on all three, on an emulated link that all of them together
+/// overload. Late times are net of the host's.
+#[test]
+fn streams_on_a_link_are_in_time_beside_best_effort_on_all_its_disks() {
+    let mut random = Random(testkit::seed("streams on a link", None));
+    for (admission, promising) in [("inflate", 3), ("lend", 2)] {
+        let site = created("23MB/s", &format!("admission = \"{admission}\"\n"));
+        let server = site.serve();
+        let create = |volume: &str, disk: usize| {
+            let path = site.path(&format!("drive-{disk}")).display().to_string();
+            let on = ["--size", "8MiB", "--disk", &path];
+            site.run(&[&["volume", "create", volume], &on[..]].concat())
+                .done();
+        };
+        for disk in 0..3 {
+            create(&format!("files-{disk}"), disk);
+            create(&format!("recording-{disk}"), disk);
+        }
+        let recordings: Vec<Process> = (0..promising)
+            .map(|disk| record(&site, &format!("recording-{disk}")))
+            .collect();
+        until("all record", || {
+            let streams = site.json(&["stream", "list"]);
+            let has_begun = |of: &Value| of["stream"]["blocks"].as_u64() > Some(0);
+            streams
+                .as_array()
+                .is_some_and(|of| of.len() == promising && of.iter().all(has_begun))
+        });
+        std::thread::scope(|scope| {
+            for disk in 0..3 {
+                let (site, mut random) = (&site, Random(random.below(1 << 40)));
+                scope.spawn(move || exercise(site, &format!("files-{disk}"), &mut random));
+            }
+        });
+        for disk in 0..3 {
+            let shown = site.json(&["disk", "show", &disk.to_string()]);
+            let promises = disk < promising;
+            assert_eq!(shown["link"]["promises"], promises, "{shown}");
+            assert_eq!(shown["misses"], 0, "{admission}: {shown}");
+            assert_eq!(shown["overruns"], 0, "{admission}: {shown}");
+            let best_effort = shown["completed"]["sync"].as_u64();
+            assert!(best_effort >= Some(REQUESTS), "{shown}");
+            let blocks = shown["completed"]["streams"].as_u64();
+            assert_eq!(blocks > Some(0), promises, "{shown}");
+        }
+        drop(recordings);
+        drop(server);
+    }
 }

@@ -390,6 +390,8 @@ fn statements(apart: &Line, ignored: &Line, inflate: &Line, lend: &Line) -> Vec<
     };
     let is_safe = |line: &Line| line.sum(Point::missed) == 0 && line.sum(Point::overruns) == 0;
     let busy_max = lend.points.iter().map(|point| point.outcome.busy_max).max();
+    let bursts = Scsi::ULTRA_WIDE.rate.period_of(BURST).unwrap_or(Nanos::MAX) * (DISKS as u64 - 1);
+    let bursts_ms = bursts.as_millis_f64();
     let (per_disk, alone) = (inflate.most() / 3.0, apart.most() / 3.0);
     let (borrows_half, borrows_full) = lend.half_and_full(Point::borrowing_ms);
     let (lends_half, lends_full) = lend.half_and_full(Point::promising_ms);
@@ -411,7 +413,10 @@ fn statements(apart: &Line, ignored: &Line, inflate: &Line, lend: &Line) -> Vec<
         Statement::new(
             "longer times cost a disk 15 % of what it promises",
             (0.12..0.18).contains(&(1.0 - per_disk / alone)),
-            format!("{:.1} %", (1.0 - per_disk / alone) * 100.0),
+            format!(
+                "{:.1} %: of the longer time of a block, {bursts_ms:.1} ms are two bursts of others",
+                (1.0 - per_disk / alone) * 100.0
+            ),
         ),
         Statement::new(
             "a string that is ignored makes times longer than promised",
