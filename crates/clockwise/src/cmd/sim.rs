@@ -7,7 +7,7 @@ mod video;
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -331,40 +331,22 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
     };
     fs::create_dir_all(&args.out)
         .map_err(|error| io_failure("create the folder", &args.out, &error))?;
-    let threads = threads(args.threads);
-    let runs = args.out.join("runs");
     let mut views = Vec::new();
     for of in figures {
-        let bar = output.progress(1, of.number());
-        let progress = |done: usize, all: usize| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-        };
-        let sweep = Sweep {
-            threads,
-            folder: Some(&runs),
-            progress: &progress,
-        };
-        let page = match of {
-            Figure::Online => online_figure(args, &options, &progress),
-            _ => figure(of, &options, &sweep),
-        };
-        let page = page.map_err(|error| figure_failure(of.number(), &error))?;
-        bar.finish_and_clear();
-        let [md, svg, csv] = file_names(of.number());
-        let sheet = Sheet {
-            text: page.text(&svg, &csv, &options),
-            figure: of.number(),
-            title: page.title,
-            files: [md, svg, csv],
-            picture: page.svg,
-            numbers: page.csv,
-            statements: page.statements,
-            seed: options.seed,
-            hash: page.hash,
-        };
-        let view = sheet.write(&args.out)?;
-        output.note(&text(&view));
+        let view = write_figure(args, output, of.number(), |sweep, svg, csv| {
+            let page = match of {
+                Figure::Online => online_figure(args, &options, sweep.progress),
+                _ => figure(of, &options, sweep),
+            }?;
+            Ok::<_, FigureError>(Sheet {
+                text: page.text(svg, csv, &options),
+                title: page.title,
+                picture: page.svg,
+                numbers: page.csv,
+                statements: page.statements,
+                hash: page.hash,
+            })
+        })?;
         views.push(view);
     }
     views.extend(video::figures(args, output)?);
@@ -394,55 +376,66 @@ fn online_figure(
     online(options, &clock)
 }
 
-fn figure_failure(figure: &str, error: &dyn std::error::Error) -> Failure {
-    Failure::failed(format!("figure {figure}: {error}"))
-        .help("check that the folder is writable, and repeat the command: finished runs are kept")
-}
-
-/// The files of a figure: page, picture and numbers.
-fn file_names(figure: &str) -> [String; 3] {
-    ["md", "svg", "csv"].map(|kind| format!("figure-{figure}.{kind}"))
+/// Measures a figure, writes its page, picture and numbers, and says what it shows. `measure` is told the names of the
+/// picture and of the numbers.
+fn write_figure<E: std::error::Error>(
+    args: &FigureArgs,
+    output: &Output,
+    name: &'static str,
+    measure: impl FnOnce(&Sweep<'_>, &str, &str) -> Result<Sheet, E>,
+) -> Result<PageView, Failure> {
+    let bar = output.progress(1, name);
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let runs = args.out.join("runs");
+    let sweep = Sweep {
+        threads: threads(args.threads),
+        folder: Some(&runs),
+        progress: &progress,
+    };
+    let [md, svg, csv] = ["md", "svg", "csv"].map(|kind| format!("figure-{name}.{kind}"));
+    let sheet = measure(&sweep, &svg, &csv).map_err(|error| {
+        Failure::failed(format!("figure {name}: {error}")).help(
+            "check that the folder is writable, and repeat the command: finished runs are kept",
+        )
+    })?;
+    bar.finish_and_clear();
+    let put = |name: &str, text: &str| {
+        let path = args.out.join(name);
+        fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;
+        Ok::<_, Failure>(path)
+    };
+    let statements = sheet.statements.into_iter();
+    let view = PageView {
+        figure: name,
+        page: put(&md, &sheet.text)?,
+        picture: put(&svg, &sheet.picture)?,
+        numbers: put(&csv, &sheet.numbers)?,
+        title: sheet.title,
+        seed: args.seed,
+        hash: format!("{:016x}", sheet.hash),
+        statements: statements
+            .map(|statement| StatementView {
+                says: statement.says,
+                holds: statement.holds,
+                found: statement.found,
+            })
+            .collect(),
+    };
+    output.note(&text(&view));
+    Ok(view)
 }
 
 /// A figure to write.
 struct Sheet {
-    figure: &'static str,
     title: String,
-    files: [String; 3],
     text: String,
     picture: String,
     numbers: String,
     statements: Vec<Statement>,
-    seed: u64,
     hash: u64,
-}
-
-impl Sheet {
-    fn write(self, folder: &Path) -> Result<PageView, Failure> {
-        let put = |name: &str, text: &str| {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;
-            Ok::<_, Failure>(path)
-        };
-        let [md, svg, csv] = &self.files;
-        let statements = self.statements.into_iter();
-        Ok(PageView {
-            figure: self.figure,
-            page: put(md, &self.text)?,
-            picture: put(svg, &self.picture)?,
-            numbers: put(csv, &self.numbers)?,
-            title: self.title,
-            seed: self.seed,
-            hash: format!("{:016x}", self.hash),
-            statements: statements
-                .map(|statement| StatementView {
-                    says: statement.says,
-                    holds: statement.holds,
-                    found: statement.found,
-                })
-                .collect(),
-        })
-    }
 }
 
 fn text(view: &PageView) -> String {

@@ -5,13 +5,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use lab::sweep::Sweep;
-use lab::video::figures::{VideoFigure, VideoOptions, video_figure};
+use lab::video::figures::{VideoFigure, VideoFigureError, VideoOptions, video_figure};
 use lab::video::{Outcome, Plan, Runs, VideoError};
 use serde::Serialize;
 
-use super::{
-    FigureArgs, FigureChoice, PageView, Sheet, VideoArgs, figure_failure, file_names, text, threads,
-};
+use super::{FigureArgs, FigureChoice, PageView, Sheet, VideoArgs, threads, write_figure};
 use crate::failure::{Failure, Place, SourceFile};
 use crate::print::{Output, table};
 
@@ -130,40 +128,20 @@ pub(super) fn figures(args: &FigureArgs, output: &Output) -> Result<Vec<PageView
     } else {
         VideoOptions::small(args.seed)
     };
-    let runs = args.out.join("runs");
-    let mut views = Vec::new();
-    for figure in VideoFigure::ALL {
-        if !all && !args.asks_for(&[FigureChoice::Video(figure)]) {
-            continue;
-        }
-        let bar = output.progress(1, figure.name());
-        let progress = |done: usize, all: usize| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-        };
-        let sweep = Sweep {
-            threads: threads(args.threads),
-            folder: Some(&runs),
-            progress: &progress,
-        };
-        let page = video_figure(figure, &options, &sweep)
-            .map_err(|error| figure_failure(figure.name(), &error))?;
-        bar.finish_and_clear();
-        let [md, svg, csv] = file_names(figure.name());
-        let sheet = Sheet {
-            text: page.text(&svg, &csv, &options),
-            figure: figure.name(),
-            title: page.title,
-            files: [md, svg, csv],
-            picture: page.svg,
-            numbers: page.csv,
-            statements: page.statements,
-            seed: options.seed,
-            hash: page.hash,
-        };
-        let view = sheet.write(&args.out)?;
-        output.note(&text(&view));
-        views.push(view);
-    }
-    Ok(views)
+    let is_asked = |figure: &VideoFigure| all || args.asks_for(&[FigureChoice::Video(*figure)]);
+    let figures = VideoFigure::ALL.into_iter().filter(is_asked);
+    let write = |figure: VideoFigure| {
+        write_figure(args, output, figure.name(), |sweep, svg, csv| {
+            let page = video_figure(figure, &options, sweep)?;
+            Ok::<_, VideoFigureError>(Sheet {
+                text: page.text(svg, csv, &options),
+                title: page.title,
+                picture: page.svg,
+                numbers: page.csv,
+                statements: page.statements,
+                hash: page.hash,
+            })
+        })
+    };
+    figures.map(write).collect()
 }
