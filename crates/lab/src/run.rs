@@ -42,7 +42,7 @@ use drives::plant::{Plant, PlantSpec};
 pub(crate) use account::Hash;
 pub use account::{Bursts, DiskAccount, Use};
 pub use heap::EventHeap;
-pub use machine::Machine;
+pub use machine::{Decider, Machine};
 pub(crate) use outcome::Latencies;
 use outcome::Tally;
 pub use outcome::{LatencySummary, Outcome, StreamOutcome};
