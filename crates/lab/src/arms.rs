@@ -3,7 +3,9 @@
 //! # What they are for
 //!
 //! Each is given the time, the place of the arm and the queue, and says which request comes next. But for
-//! [`Clockwise`] none gives a guarantee, so none is a policy of the server.
+//! [`Clockwise`] none gives a guarantee, so none is a policy of the server. [`FarmRun::run_by`] runs one on a farm.
+//!
+//! [`FarmRun::run_by`]: crate::farm::FarmRun::run_by
 //!
 //! | rule | who | which request comes next |
 //! |---|---|---|
@@ -35,6 +37,7 @@ use sched::units::Time;
 
 pub use c_scan::CScan;
 pub use clockwise::Clockwise;
+pub(crate) use clockwise::cylinder_starts;
 pub use edf::Edf;
 pub use fd_scan::FdScan;
 pub use g_scan::GScan;

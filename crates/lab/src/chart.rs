@@ -70,7 +70,7 @@ pub struct Chart {
 }
 
 /// Okabe and Ito's colours, which people of all kinds of sight can tell apart, the yellow left out.
-pub const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0x56, 0xB4, 0xE9),
@@ -78,6 +78,7 @@ pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0xCC, 0x79, 0xA7),
     RGBColor(0x55, 0x55, 0x55),
     RGBColor(0xE6, 0x9F, 0x00),
+    RGBColor(0x00, 0x00, 0x00),
 ];
 
 const CHART_PIXELS: (u32, u32) = (560, 380);

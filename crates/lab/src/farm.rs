@@ -19,6 +19,7 @@
 //! Memory, processors and networks: what they cost is not modelled. Tasks that join or leave on the way.
 
 mod admit;
+mod arm;
 mod band;
 mod disk;
 mod feed;
@@ -36,6 +37,9 @@ use sched::profile::{DriveProfile, ProfileError};
 use sched::units::{Nanos, Time};
 
 use drives::plant::{Plant, PlantSpec};
+
+use crate::arms::ArmScheduler;
+use crate::run::Decider;
 
 pub use admit::{Admitted, NotAdmitted};
 pub use band::{Band, BandError, PlacedVolume, VolumeSpec};
@@ -182,9 +186,19 @@ impl FarmRun<'_> {
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> FarmOutcome {
+        self.run_with(|number| disk::scheduler(self, number))
+    }
+
+    /// Runs it with a rule for the arm in place of each disk's scheduler, by the number of the disk.
+    #[must_use]
+    pub fn run_by<A: ArmScheduler>(&self, rule: impl Fn(usize) -> A) -> FarmOutcome {
+        self.run_with(|number| arm::ArmDisk::new(self, number, rule(number)))
+    }
+
+    fn run_with<D: Decider>(&self, decider: impl Fn(usize) -> D) -> FarmOutcome {
         let outcomes = (0..self.disks.count).map(|number| {
             let plant = Plant::new(self.disks.plant.clone(), self.seed_of(number));
-            disk::run(self, number, plant)
+            disk::run(self, number, plant, decider(number))
         });
         outcome::merged(self.load, self.admitted.streams(), outcomes)
     }

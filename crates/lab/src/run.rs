@@ -44,7 +44,7 @@ pub(crate) use account::Hash;
 pub use account::{Bursts, DiskAccount, Use};
 pub use heap::EventHeap;
 pub use link::{LinkedError, LinkedOutcome, LinkedRun};
-pub use machine::Machine;
+pub use machine::{Decider, Machine};
 pub(crate) use outcome::Latencies;
 use outcome::Tally;
 pub use outcome::{LatencySummary, Outcome, StreamOutcome};

@@ -84,7 +84,7 @@ impl Clockwise {
 }
 
 /// The first sector of each cylinder on which a block fits.
-fn cylinder_starts(predictor: &Predictor, block: SectorCount) -> Vec<Sector> {
+pub(crate) fn cylinder_starts(predictor: &Predictor, block: SectorCount) -> Vec<Sector> {
     let last = predictor.capacity().get().saturating_sub(block.get());
     let first_of = |cylinder: u64| {
         let (mut low, mut high) = (0, last);

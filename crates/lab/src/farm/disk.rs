@@ -11,10 +11,10 @@ use sched::units::{Nanos, Time};
 use super::FarmRun;
 use super::feed::{BEST_EFFORT_ID, Feed};
 use super::outcome::DiskOutcome;
-use crate::run::Machine;
+use crate::run::{Decider, Machine};
 
-struct Run<'a> {
-    machine: Machine,
+struct Run<'a, D> {
+    machine: Machine<D>,
     feed: Feed<'a>,
     /// Best effort that the scheduler has no place for: its clients hold it.
     waiting: VecDeque<Request>,
@@ -30,8 +30,8 @@ pub(super) fn config(of: &FarmRun<'_>, number: usize) -> SchedulerConfig {
     }
 }
 
-/// Runs disk `number`.
-pub(super) fn run(of: &FarmRun<'_>, number: usize, plant: Plant) -> DiskOutcome {
+/// The server's scheduler of disk `number`, which everything admitted has joined.
+pub(super) fn scheduler(of: &FarmRun<'_>, number: usize) -> DiskScheduler {
     let on_disk = &of.admitted.on_disk[number];
     let profile = Arc::clone(&of.disks.profile);
     let mut scheduler = DiskScheduler::new(profile, config(of, number));
@@ -42,9 +42,20 @@ pub(super) fn run(of: &FarmRun<'_>, number: usize, plant: Plant) -> DiskOutcome 
     }
     let (corrected, published) = of.admitted.delta_l()[number];
     scheduler.set_delta_l(Time::ZERO, corrected.value, published.value);
-    let streams = on_disk.streams.iter().map(|of| of.stream).collect();
+    scheduler
+}
+
+/// Runs disk `number`.
+pub(super) fn run<D: Decider>(
+    of: &FarmRun<'_>,
+    number: usize,
+    plant: Plant,
+    decider: D,
+) -> DiskOutcome {
+    let streams = of.admitted.on_disk[number].streams.iter();
+    let streams = streams.map(|of| of.stream).collect();
     let mut run = Run {
-        machine: Machine::new(plant, scheduler),
+        machine: Machine::new(plant, decider),
         feed: Feed::new(of, number),
         waiting: VecDeque::new(),
         outcome: DiskOutcome::new(of.load.sources, streams, of.slot),
@@ -77,17 +88,17 @@ impl Looks {
         }
     }
 
-    fn until(&mut self, next: Time, run: &mut Run<'_>) {
+    fn until<D: Decider>(&mut self, next: Time, run: &mut Run<'_, D>) {
         let Some(every) = self.every else { return };
         while self.next < next.min(self.end) {
-            let slack = run.machine.report(self.next).slack;
+            let slack = run.machine.slack(self.next);
             run.outcome.slack.push(slack);
             self.next += every;
         }
     }
 }
 
-impl Run<'_> {
+impl<D: Decider> Run<'_, D> {
     fn next_at(&self) -> Option<Time> {
         match (self.feed.next_at(), self.machine.next_at()) {
             (Some(asked), Some(done)) => Some(asked.min(done)),

@@ -1,8 +1,8 @@
-//! One disk in virtual time: the scheduler, the plant that it serves, and what went on between them.
+//! One disk in virtual time: who decides, the plant that is served, and what went on between them.
 
 use drives::plant::{Breakdown, Plant};
 use sched::disk::{Completed, DiskReport, DiskScheduler, SubmitError};
-use sched::request::{Decision, Dispatch, Request};
+use sched::request::{Decision, Dispatch, Request, RequestId};
 use sched::units::{Nanos, Time};
 
 use super::account::{Account, DiskAccount};
@@ -15,20 +15,56 @@ struct Busy {
     breakdown: Breakdown,
 }
 
+/// Decides what a disk does next: the server's scheduler, or something in its place.
+pub trait Decider {
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// A refusal; nothing is queued then.
+    fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError>;
+
+    /// The disk has completed the piece of this request that was on it. `None`: none was.
+    fn completed(&mut self, now: Time, id: RequestId) -> Option<Completed>;
+
+    /// The action for the disk, which is free.
+    fn decide(&mut self, now: Time) -> Decision;
+
+    /// The longest best-effort request that may start now; `None`: no limit.
+    fn slack(&mut self, now: Time) -> Option<Nanos>;
+}
+
+impl Decider for DiskScheduler {
+    fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
+        Self::submit(self, now, request)
+    }
+
+    fn completed(&mut self, now: Time, id: RequestId) -> Option<Completed> {
+        Self::completed(self, now, id)
+    }
+
+    fn decide(&mut self, now: Time) -> Decision {
+        Self::decide(self, now)
+    }
+
+    fn slack(&mut self, now: Time) -> Option<Nanos> {
+        self.report(now).slack
+    }
+}
+
 /// A scheduler with its disk. The caller delivers all events of an instant, completions too, before it asks
 /// for a [decision](Self::decide), as a dispatcher drains its inbox before it decides.
-pub struct Machine {
+pub struct Machine<D = DiskScheduler> {
     plant: Plant,
-    scheduler: DiskScheduler,
+    scheduler: D,
     busy: Option<Busy>,
     look_at: Option<Time>,
     account: Account,
 }
 
-impl Machine {
+impl<D: Decider> Machine<D> {
     /// An idle disk.
     #[must_use]
-    pub fn new(plant: Plant, scheduler: DiskScheduler) -> Self {
+    pub fn new(plant: Plant, scheduler: D) -> Self {
         Self {
             plant,
             scheduler,
@@ -97,9 +133,9 @@ impl Machine {
         }
     }
 
-    /// The scheduler's report.
-    pub fn report(&mut self, now: Time) -> DiskReport {
-        self.scheduler.report(now)
+    /// The longest best-effort request that may start now; `None`: no limit.
+    pub fn slack(&mut self, now: Time) -> Option<Nanos> {
+        self.scheduler.slack(now)
     }
 
     /// The account until `ended`.
@@ -109,7 +145,14 @@ impl Machine {
     }
 }
 
-impl std::fmt::Debug for Machine {
+impl Machine {
+    /// The scheduler's report.
+    pub fn report(&mut self, now: Time) -> DiskReport {
+        self.scheduler.report(now)
+    }
+}
+
+impl<D> std::fmt::Debug for Machine<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Machine")
             .field("busy", &self.busy)

@@ -5,6 +5,7 @@
 
 mod buses;
 mod crosstalk;
+mod g_scan;
 mod headroom;
 mod latency;
 mod measure;
@@ -367,6 +368,8 @@ struct Line {
 /// Measurements of a layout.
 struct Curves {
     lines: Vec<Line>,
+    /// The most pairs that are admitted.
+    most: usize,
     /// The same best effort without streams.
     alone: Measured,
     hash: u64,
@@ -398,6 +401,7 @@ impl Curves {
         });
         Ok(Self {
             lines: lines.into(),
+            most,
             alone,
             hash: hash.0,
         })

@@ -182,6 +182,23 @@ impl Point {
     /// # Errors
     /// When there is no room for so many pairs.
     pub fn run(&self, thesis: &Thesis, load: &Load) -> Result<Measured, NotAdmitted> {
+        self.measure(thesis, load, |run| run.run())
+    }
+
+    /// Runs it with G-SCAN in place of its policy.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_by_g_scan(&self, thesis: &Thesis, load: &Load) -> Result<Measured, NotAdmitted> {
+        self.measure(thesis, load, |run| run.run_by(|disk| run.g_scan(disk)))
+    }
+
+    fn measure(
+        &self,
+        thesis: &Thesis,
+        load: &Load,
+        run: impl FnOnce(&FarmRun<'_>) -> FarmOutcome,
+    ) -> Result<Measured, NotAdmitted> {
         let (admitted, _, refused) = thesis.admit(self.pairs);
         if let Some(refused) = refused {
             return Err(refused);
@@ -191,7 +208,7 @@ impl Point {
             over_prediction: self.over_prediction,
             ..SchedulerConfig::default()
         };
-        let run = FarmRun {
+        let outcome = run(&FarmRun {
             disks: &thesis.disks,
             admitted: &admitted,
             load,
@@ -200,9 +217,8 @@ impl Point {
             seed: self.seed,
             slot: None,
             slack_every: None,
-        };
+        });
         let utilizations = admitted.utilizations();
-        let outcome = run.run();
         Ok(Measured {
             megabytes_per_second: Thesis::bandwidth(self.pairs).get() as f64 / 1e6,
             tasks: admitted.tasks(),

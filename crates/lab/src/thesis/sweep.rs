@@ -62,16 +62,18 @@ impl Shared {
         Arc::clone(load)
     }
 
-    fn run(&self, point: &Point) -> Result<Measured, SweepError> {
+    fn run(
+        &self,
+        point: &Point,
+        run: fn(&Point, &Thesis, &Load) -> Result<Measured, NotAdmitted>,
+    ) -> Result<Measured, SweepError> {
         let site = self.site(point)?;
         let load = self.load(point, &site);
-        point
-            .run(&site, &load)
-            .map_err(|error| SweepError::Refused {
-                pairs: point.pairs,
-                layout: point.layout,
-                error,
-            })
+        run(point, &site, &load).map_err(|error| SweepError::Refused {
+            pairs: point.pairs,
+            layout: point.layout,
+            error,
+        })
     }
 }
 
@@ -84,7 +86,20 @@ impl Sweep<'_> {
         let shared = Shared::default();
         self.try_each(points.len(), |index| {
             let point = &points[index];
-            self.kept(&point.file_name(), "", || shared.run(point))
+            self.kept(&point.file_name(), "", || shared.run(point, Point::run))
+        })
+    }
+
+    /// As [`Self::run`], with G-SCAN in place of the points' policies.
+    ///
+    /// # Errors
+    /// The first that has none.
+    pub fn run_by_g_scan(&self, points: &[Point]) -> Result<Vec<Measured>, SweepError> {
+        let shared = Shared::default();
+        self.try_each(points.len(), |index| {
+            let point = &points[index];
+            let name = format!("g-scan-{}", point.file_name());
+            self.kept(&name, "", || shared.run(point, Point::run_by_g_scan))
         })
     }
 }

@@ -313,6 +313,12 @@ fn no_stream_has_two_requests_in_a_turn() {
     }
 }
 
+/// 20 ms for a block, 10 for best effort.
+fn service_of_kind(request: &ArmRequest) -> Nanos {
+    let is_best_effort = request.deadline == Time::MAX;
+    Nanos(if is_best_effort { 10 } else { 20 } * MS)
+}
+
 #[test]
 fn g_scan_serves_best_effort_only_while_deadlines_allow_it() {
     let seek = |distance: u32| Nanos(u64::from(distance) * MS / 100);
@@ -328,7 +334,7 @@ fn g_scan_serves_best_effort_only_while_deadlines_allow_it() {
             best_effort(3, 410),
         ]
     };
-    let new = || GScan::new(seek, 2_000, Nanos(20 * MS), Nanos(10 * MS));
+    let new = || GScan::new(seek, service_of_kind, 2_000);
     assert_eq!(
         served(&mut new(), 500, queue(60), Nanos(10 * MS)),
         [3, 2, 1]
@@ -351,7 +357,7 @@ fn g_scan_serves_everything_once() {
         }
         queue.sort_by_key(|request| request.deadline);
         let mut numbers: Vec<_> = queue.iter().map(|request| request.number).collect();
-        let mut scheduler = GScan::new(seek, 2_000, Nanos(20 * MS), Nanos(10 * MS));
+        let mut scheduler = GScan::new(seek, service_of_kind, 2_000);
         let mut order = served(&mut scheduler, 0, queue, Nanos(20 * MS));
         order.sort_unstable();
         numbers.sort_unstable();

@@ -3,8 +3,9 @@
 
 use std::sync::Mutex;
 
+use lab::arms::{ArmRequest, ArmScheduler, Edf};
 use lab::cello::Period;
-use lab::farm::{FarmOutcome, FarmRun};
+use lab::farm::{FarmOutcome, FarmRun, Load};
 use lab::sweep::Sweep;
 use lab::thesis::{Layout, Measured, Point, Source, Thesis, Times};
 use sched::disk::{OverPrediction, SchedulerConfig};
@@ -184,6 +185,107 @@ fn more_pairs_than_there_is_room_for_are_refused_by_disk() {
         said.contains(&format!("{pairs} pairs")) && said.contains("disk "),
         "{said}"
     );
+}
+
+/// A rule for the arm that looks at what it is given.
+struct Watched<A> {
+    rule: A,
+    last: Option<u64>,
+}
+
+impl<A: ArmScheduler> ArmScheduler for Watched<A> {
+    fn choose(&mut self, now: Time, arm: u32, queue: &[ArmRequest]) -> usize {
+        assert!(queue.is_sorted_by_key(|of| (of.deadline, of.arrived)));
+        assert!(
+            queue
+                .iter()
+                .all(|of| of.arrived <= now && Some(of.number) != self.last)
+        );
+        let place = self.rule.choose(now, arm, queue);
+        self.last = Some(queue[place].number);
+        place
+    }
+}
+
+/// The last in its queue: best effort goes first, the newest before all.
+struct Last;
+
+impl ArmScheduler for Last {
+    fn choose(&mut self, _now: Time, _arm: u32, queue: &[ArmRequest]) -> usize {
+        queue.len() - 1
+    }
+}
+
+#[test]
+fn rules_for_the_arm_serve_all_that_is_asked_for() {
+    let thesis = Thesis::new(Layout::Rotation, Times::Printed, 7).unwrap();
+    let end = Time::ZERO + Nanos::from_secs(100);
+    let load = thesis.cello(&Period::busy(), 7).until(end);
+    let config = SchedulerConfig::default();
+    let watched = |load: &Load, pairs: usize| {
+        let (admitted, ..) = thesis.admit(pairs);
+        let run = FarmRun {
+            disks: &thesis.disks,
+            admitted: &admitted,
+            load,
+            config: &config,
+            end,
+            seed: 7,
+            slot: None,
+            slack_every: Some(Nanos::from_secs(1)),
+        };
+        let edf = run.run_by(|_| Watched {
+            rule: Edf,
+            last: None,
+        });
+        let last = run.run_by(|_| Watched {
+            rule: Last,
+            last: None,
+        });
+        let server = run.run();
+        for outcome in [&edf, &last] {
+            assert_eq!(
+                (outcome.best_effort.count, outcome.unserved),
+                (load.requests, 0)
+            );
+            assert!(outcome.slack.iter().flatten().all(Option::is_none));
+            let blocks = |outcome: &FarmOutcome| -> u64 {
+                outcome.streams.iter().map(|of| of.completed).sum()
+            };
+            // A stream whose blocks are late asks for fewer.
+            if outcome.missed() == 0 {
+                assert_eq!(blocks(outcome), blocks(&server));
+            }
+        }
+        (edf, last)
+    };
+    // Alone, a stream is late under no rule.
+    let (edf, last) = watched(&Load::default(), 1);
+    assert_eq!((edf.missed(), last.missed()), (0, 0));
+    let (edf, last) = watched(&load, 24);
+    assert_eq!(edf.missed(), 0);
+    assert!(last.missed() > 0);
+    assert!(last.best_effort.mean_ms < edf.best_effort.mean_ms);
+}
+
+#[test]
+fn g_scan_serves_everything_on_any_number_of_threads() {
+    let points = [2, 24].map(|pairs| point(Layout::Rotation, Times::Printed, Policy::Exact, pairs));
+    let run = |threads| {
+        let sweep = Sweep {
+            threads,
+            folder: None,
+            progress: &|_, _| {},
+        };
+        sweep.run_by_g_scan(&points).unwrap()
+    };
+    let measured = run(1);
+    assert_eq!(measured, run(2));
+    let requests: u64 = Period::busy().disks.map(|disk| disk.requests).iter().sum();
+    for of in &measured {
+        assert_eq!((of.best_effort.count, of.unserved), (requests, 0));
+    }
+    assert!(measured[0].best_effort.mean_ms < measured[1].best_effort.mean_ms);
 }
 
 /// By the clock as in virtual time: the same requests and blocks, each once.

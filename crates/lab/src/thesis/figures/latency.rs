@@ -2,7 +2,7 @@
 
 use sched::policy::Policy;
 
-use super::{Curves, Figure, FigureError, Options, Page, Statement};
+use super::{Curves, Figure, FigureError, Options, Page, Statement, g_scan};
 use crate::chart::{Axis, Chart, Curve, page as draw};
 use crate::sweep::Sweep;
 use crate::thesis::{Layout, Measured};
@@ -23,17 +23,17 @@ fn ratios(curves: &Curves, of: Policy, to: Policy) -> Vec<(f64, f64)> {
 }
 
 /// "1.02 at 3.4 MB/s".
-fn at(ratio: Option<(f64, f64)>) -> String {
+pub(super) fn at(ratio: Option<(f64, f64)>) -> String {
     ratio.map_or("nothing".to_owned(), |(load, ratio)| {
         format!("{ratio:.2} at {load:.1} MB/s")
     })
 }
 
-fn least(ratios: &[(f64, f64)]) -> Option<(f64, f64)> {
+pub(super) fn least(ratios: &[(f64, f64)]) -> Option<(f64, f64)> {
     ratios.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn most(ratios: &[(f64, f64)]) -> Option<(f64, f64)> {
+pub(super) fn most(ratios: &[(f64, f64)]) -> Option<(f64, f64)> {
     ratios.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
@@ -52,8 +52,9 @@ fn curve(name: &str, colour: usize, is_aid: bool, points: Vec<(f64, f64)>) -> Cu
     }
 }
 
-/// The charts of a figure: one for each disk of the trace that asks for anything, all together last.
-fn charts(curves: &Curves) -> Vec<Chart> {
+/// The charts of a figure: one for each disk of the trace that asks for anything, then all together, and last G-SCAN's
+/// late blocks, if it was measured.
+fn charts(curves: &Curves, g_scan: &[Measured]) -> Vec<Chart> {
     let sources = curves.alone.sources.iter().enumerate();
     let sources = sources.filter(|(_, latency)| latency.count > 0);
     let mut of: Vec<Option<usize>> = sources.map(|(disk, _)| Some(disk)).collect();
@@ -73,6 +74,11 @@ fn charts(curves: &Curves) -> Vec<Chart> {
                 curve(line.policy.name(), colour, false, points.collect())
             })
             .collect();
+        if !g_scan.is_empty() {
+            let points = g_scan.iter();
+            let points = points.map(|of| (of.megabytes_per_second, latency(of, disk)));
+            lines.push(curve(g_scan::NAME, 7, false, points.collect()));
+        }
         let exact = curves.line(Policy::Exact);
         let alone = latency(&curves.alone, disk);
         let alone = exact.iter().map(|of| (of.megabytes_per_second, alone));
@@ -92,7 +98,29 @@ fn charts(curves: &Curves) -> Vec<Chart> {
             curves: lines,
         }
     };
-    of.into_iter().map(chart).collect()
+    let mut charts: Vec<Chart> = of.into_iter().map(chart).collect();
+    if !g_scan.is_empty() {
+        charts.push(late_chart(curves, g_scan));
+    }
+    charts
+}
+
+fn late_chart(curves: &Curves, g_scan: &[Measured]) -> Chart {
+    let line = |name: &str, colour, measured: &[Measured]| {
+        let points = measured.iter();
+        let points = points.map(|of| (of.megabytes_per_second, g_scan::late_percent(of)));
+        curve(name, colour, false, points.collect())
+    };
+    let exact = curves.line(Policy::Exact);
+    Chart {
+        title: "blocks of streams".to_owned(),
+        x: Axis::linear("real-time load, MB/s"),
+        y: Axis::linear("late, % of blocks"),
+        curves: vec![
+            line(Policy::Exact.name(), 0, exact),
+            line(g_scan::NAME, 7, g_scan),
+        ],
+    }
 }
 
 pub(super) fn page(
@@ -105,18 +133,33 @@ pub(super) fn page(
     let title = format!("latency of best effort, layout {layout}");
     let mut statements = of_schedulers(layout, &curves);
     statements.extend(of_exact(&curves));
+    let mut notes = "*Alone* is the same best effort with no streams. *Bound* is that and, for a request that comes while a \
+                     block is on its disk, what is left of the block: `W + r E[S²] / (2 E[S])`, where `r` is the share of time in \
+                     which blocks are served and `S` their service time, as measured under `exact`; no scheduler that cannot \
+                     stop a block does better on arrivals that it does not foresee."
+        .to_owned();
+    let mut table = curves.table();
+    let mut hash = curves.hash;
+    let mut g_scan = Vec::new();
+    if figure == Figure::Rotation {
+        g_scan = g_scan::measure(layout, options, &curves, sweep)?;
+        notes = format!("{notes}\n\n{}", g_scan::notes(&curves, &g_scan));
+        statements.extend(g_scan::statements(&curves, &g_scan));
+        g_scan.iter().for_each(|of| table.add(g_scan::NAME, of));
+        hash = g_scan::hash(hash, &g_scan);
+    }
     Ok(Page {
         figure,
-        svg: draw(&format!("Figure {figure}: {title}"), &charts(&curves), 3)?,
+        svg: draw(
+            &format!("Figure {figure}: {title}"),
+            &charts(&curves, &g_scan),
+            3,
+        )?,
         title,
-        notes: "*Alone* is the same best effort with no streams. *Bound* is that and, for a request that comes while a \
-                block is on its disk, what is left of the block: `W + r E[S²] / (2 E[S])`, where `r` is the share of time in \
-                which blocks are served and `S` their service time, as measured under `exact`; no scheduler that cannot \
-                stop a block does better on arrivals that it does not foresee."
-            .to_owned(),
-        csv: curves.table().into_text(),
+        notes,
+        csv: table.into_text(),
         statements,
-        hash: curves.hash,
+        hash,
     })
 }
 
