@@ -18,6 +18,7 @@ mod case;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gantt;
+pub mod link;
 mod play;
 mod shrink;
 
@@ -97,8 +98,9 @@ fn admitted(tasks: &[CaseTask], way: Way) -> Option<TaskSet> {
     })
 }
 
-/// A random set that is admitted: two to six tasks with periods from 4 to 60, which ask for half to all of the disk.
-fn drawn(dice: &mut Dice, way: Way) -> TaskSet {
+/// A random set that is admitted: two to six tasks with periods from 4 to 60, which ask for half to all of the disk. No
+/// job is shorter than `least`.
+fn drawn(dice: &mut Dice, way: Way, least: u64) -> TaskSet {
     loop {
         let count = 2 + dice.below(5);
         let percent = 50 + dice.below(51);
@@ -110,11 +112,14 @@ fn drawn(dice: &mut Dice, way: Way) -> TaskSet {
                 let period = 4 + dice.below(57);
                 let service = period * percent * share / (100 * sum);
                 CaseTask {
-                    service: service.max(way.service_min()).min(period),
+                    service: service.max(least).min(period),
                     period,
                 }
             })
             .collect();
+        if tasks.iter().any(|task| task.service < least) {
+            continue;
+        }
         if let Some(set) = admitted(&tasks, way) {
             return set;
         }
@@ -139,38 +144,49 @@ fn late_game(set: &TaskSet, policy: Policy, seed: u64) -> Option<(Pattern, Game<
         })
 }
 
-/// Tries to make a scheduler late. `progress` is told how many sets have been tried, from any thread.
-#[must_use]
-pub fn search(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Findings {
+/// Calls `try_set` with the number of each set, on threads. `progress` is told how many sets have been tried, from any
+/// thread.
+fn each_set(
+    sets: u64,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+    try_set: &(dyn Fn(u64) + Sync),
+) {
     let (next, tried) = (AtomicU64::new(0), AtomicU64::new(0));
-    // By number: what is found does not depend on who was first.
-    let late: Mutex<Vec<(u64, Case)>> = Mutex::default();
-    let count = AtomicU64::new(0);
     let work = || {
         loop {
             let from = next.fetch_add(BATCH, Ordering::Relaxed);
-            if from >= options.sets {
+            if from >= sets {
                 return;
             }
-            let to = options.sets.min(from + BATCH);
-            for number in from..to {
-                let seed = seed_of(options.seed, number);
-                let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-                let set = drawn(dice, options.way);
-                if let Some((pattern, game)) = late_game(&set, options.scheduler, seed) {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    let case = case_of(options.scheduler, pattern, &set, &game);
-                    let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
-                    late.push((number, case));
-                    keep_few(&mut late);
-                }
-            }
+            let to = sets.min(from + BATCH);
+            (from..to).for_each(try_set);
             progress(tried.fetch_add(to - from, Ordering::Relaxed) + to - from);
         }
     };
     std::thread::scope(|scope| {
-        (1..options.threads.max(1)).for_each(|_| drop(scope.spawn(work)));
+        (1..threads.max(1)).for_each(|_| drop(scope.spawn(work)));
         work();
+    });
+}
+
+/// Tries to make a scheduler late. `progress` is told how many sets have been tried, from any thread.
+#[must_use]
+pub fn search(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Findings {
+    // By number: what is found does not depend on who was first.
+    let late: Mutex<Vec<(u64, Case)>> = Mutex::default();
+    let count = AtomicU64::new(0);
+    each_set(options.sets, options.threads, progress, &|number| {
+        let seed = seed_of(options.seed, number);
+        let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let set = drawn(dice, options.way, options.way.service_min());
+        if let Some((pattern, game)) = late_game(&set, options.scheduler, seed) {
+            count.fetch_add(1, Ordering::Relaxed);
+            let case = case_of(options.scheduler, pattern, &set, &game);
+            let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
+            late.push((number, case));
+            keep_few(&mut late);
+        }
     });
     let mut late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
     let first = late.iter().map(|(number, _)| *number).min();

@@ -3,6 +3,7 @@
 mod cases;
 mod drives;
 mod experiments;
+mod links;
 mod video;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use lab::adversary::link::Sharing;
 use lab::sweep::Sweep;
 use lab::thesis::figures::{Clock, Figure, FigureError, Options, Page, Statement, figure, online};
 use lab::thesis::{Source, Times};
@@ -150,9 +152,35 @@ pub struct AdversaryArgs {
     /// The file for the smallest case that is found.
     #[arg(long, value_name = "FILE")]
     case: Option<PathBuf>,
+    /// Attack disks that share a link. A set then has tasks for each disk that promises.
+    #[arg(long, value_enum, value_name = "ADMISSION", conflicts_with_all = ["away", "sweep", "case"])]
+    link: Option<LinkArg>,
+    /// The number of disks on the link, 2 or 3. With `lend`, one of 2 disks promises, and one or two of 3.
+    #[arg(long, value_name = "COUNT", default_value_t = 2, requires = "link",
+          value_parser = clap::value_parser!(u64).range(2..=3))]
+    disks: u64,
     /// The number of concurrent sets [default: one per processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
+}
+
+/// How disks share a link.
+#[derive(clap::ValueEnum, Clone, Copy, Serialize, Debug)]
+#[serde(rename_all = "lowercase")]
+enum LinkArg {
+    /// All disks promise, with service times that allow for the other disks.
+    Inflate,
+    /// Some disks promise, and lend their places to the others for best effort.
+    Lend,
+}
+
+impl From<LinkArg> for Sharing {
+    fn from(link: LinkArg) -> Self {
+        match link {
+            LinkArg::Inflate => Self::Inflate,
+            LinkArg::Lend => Self::Lend,
+        }
+    }
 }
 
 /// Options of `clockwise sim replay`.
@@ -297,7 +325,10 @@ pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Fai
         SimCommand::Run(args) => experiments::run(args, output),
         SimCommand::Video(args) => video::run(args, output),
         SimCommand::Cello(args) => experiments::run_cello(args, output),
-        SimCommand::Adversary(args) => cases::run_adversary(args, output),
+        SimCommand::Adversary(args) => match args.link {
+            Some(link) => links::run(args, link, output),
+            None => cases::run_adversary(args, output),
+        },
         SimCommand::Replay(args) => cases::run_replay(args, output),
         SimCommand::Plant(PlantCommand::Import(args)) => drives::run_import(args, output),
         SimCommand::ReplayTrace(args) => drives::run_replay_trace(args, output),

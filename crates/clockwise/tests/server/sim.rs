@@ -327,6 +327,53 @@ fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
     }
 }
 
+#[test]
+fn disks_of_a_link_are_attacked_too() {
+    let attack = |link: &str, args: &[&str]| sim(&[&["adversary", "--link", link], args].concat());
+    for link in ["inflate", "lend"] {
+        let found = |args: &[&str]| attack(link, &[&["--json"], args].concat()).done().json();
+        let right = found(&["--sets", "100", "--disks", "3"]);
+        assert_eq!(right["link"], link);
+        assert_eq!(right["sets"], 100);
+        assert_eq!(right["sets_with_misses"], 0);
+        assert_eq!(right["sets_beyond_bounds"], 0);
+        assert!(right["first_miss"].is_null(), "{right}");
+
+        let wrong = [
+            "--sets",
+            "100",
+            "--scheduler",
+            "delta-l-published",
+            "--seed",
+            "4",
+        ];
+        let alone = found(&[&wrong[..], &["--threads", "1"]].concat());
+        assert_eq!(alone, found(&[&wrong[..], &["--threads", "4"]].concat()));
+        let misses = alone["sets_with_misses"].as_u64().expect("a number");
+        assert!((1..100).contains(&misses), "{alone}");
+        let miss = &alone["first_miss"];
+        let promise = miss["tasks"].as_array().expect("tasks by disk").len();
+        assert_eq!(promise, if link == "inflate" { 2 } else { 1 });
+        assert!(miss["late_by"].as_u64().expect("a time") > 0, "{miss}");
+        let shown = attack(link, &wrong).done().out;
+        assert!(
+            shown.contains(&format!("{misses} of 100 sets (seed 4)")),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("at its deadline {}\n", miss["deadline"])),
+            "{shown}"
+        );
+
+        for option in [["--case", "case.toml"], ["--away", "3"], ["--sweep", "2"]] {
+            attack(link, &option).fails(2, &["--link", option[0], "cannot be used with"]);
+        }
+        attack(link, &["--disks", "4"]).fails(2, &["4", "2..=3"]);
+    }
+    sim(&["adversary", "--disks", "3"]).fails(2, &["--link"]);
+    sim(&["adversary", "--link", "share"]).fails(2, &["share", "inflate", "lend"]);
+}
+
 /// The cases of docs/design/faults.md, and the pictures there.
 #[test]
 fn the_faults_are_faults_and_mended() {

@@ -55,15 +55,18 @@ const SHORTER_PERCENT: u64 = 10;
 const BEFORE_PERCENT: u64 = 40;
 
 /// A game's next releases.
-struct Attack<'a, 'b> {
-    game: Game<'a>,
+pub(super) struct Attack<'a> {
+    pub(super) game: Game<'a>,
     pattern: Pattern,
-    dice: &'b mut Dice,
+    dice: Dice,
     /// By task: when it is going to release a job.
     planned: Vec<Option<u64>>,
     /// True if tasks release as often as they may until nothing is queued.
     rushes: bool,
+    /// The longest period, which is also the longest best-effort request.
     longest: u64,
+    /// The shortest best-effort request.
+    least: u64,
 }
 
 /// Plays a set against a scheduler in a pattern; the game, if a job was late in it.
@@ -73,48 +76,70 @@ pub(super) fn attack<'a>(
     pattern: Pattern,
     seed: u64,
 ) -> Option<Game<'a>> {
-    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-    let longest = set.tasks.iter().map(|task| task.period).max().unwrap_or(1);
-    let mut attack = Attack {
-        game: Game::new(set, policy, false),
-        pattern,
-        dice: &mut dice,
-        planned: vec![None; set.tasks.len()],
-        rushes: false,
-        longest,
-    };
-    attack.play(PERIODS * longest);
+    let mut attack = Attack::new(set, policy, pattern, 1, seed);
+    attack.play();
     attack.game.late.is_some().then_some(attack.game)
 }
 
-impl Attack<'_, '_> {
-    fn play(&mut self, end: u64) {
-        if self.pattern == Pattern::Synchronous {
-            self.rush(0);
+impl<'a> Attack<'a> {
+    /// Best-effort requests are not shorter than `least`.
+    pub(super) fn new(
+        set: &'a TaskSet,
+        policy: Policy,
+        pattern: Pattern,
+        least: u64,
+        seed: u64,
+    ) -> Self {
+        let longest = set.tasks.iter().map(|task| task.period).max().unwrap_or(1);
+        let mut attack = Self {
+            game: Game::new(set, policy, false),
+            pattern,
+            dice: Dice(Xoshiro256PlusPlus::seed_from_u64(seed)),
+            planned: vec![None; set.tasks.len()],
+            rushes: false,
+            longest,
+            least,
+        };
+        if pattern == Pattern::Synchronous {
+            attack.rush(0);
         }
-        while self.game.now < end && self.game.late.is_none() {
-            let now = self.game.now;
-            for task in 0..self.planned.len() {
-                if self.planned[task].is_some_and(|at| at <= now) {
-                    self.planned[task] = None;
-                    self.game.release(task);
-                    if self.rushes {
-                        self.plan(task, now);
-                    }
-                }
-            }
-            let mut until = None;
-            if self.game.busy_until().is_none() {
-                until = self.decide();
-            }
-            let planned = self.planned.iter().copied().flatten().min();
-            let next = [self.game.busy_until(), until, planned];
-            let next = next.into_iter().flatten().filter(|at| *at > now).min();
-            let Some(next) = next.or_else(|| self.begin_again()) else {
+        attack
+    }
+
+    /// The end of the game.
+    pub(super) fn end(&self) -> u64 {
+        PERIODS * self.longest
+    }
+
+    fn play(&mut self) {
+        while self.game.now < self.end() && self.game.late.is_none() {
+            let Some(next) = self.act() else {
                 return;
             };
             self.game.advance(next);
         }
+    }
+
+    /// Does all that is to be done now. Returns when something is to be done next.
+    pub(super) fn act(&mut self) -> Option<u64> {
+        let now = self.game.now;
+        for task in 0..self.planned.len() {
+            if self.planned[task].is_some_and(|at| at <= now) {
+                self.planned[task] = None;
+                self.game.release(task);
+                if self.rushes {
+                    self.plan(task, now);
+                }
+            }
+        }
+        let mut until = None;
+        if self.game.busy_until().is_none() {
+            until = self.decide();
+        }
+        let planned = self.planned.iter().copied().flatten().min();
+        let next = [self.game.busy_until(), until, planned];
+        let next = next.into_iter().flatten().filter(|at| *at > now).min();
+        next.or_else(|| self.begin_again())
     }
 
     /// Nothing is on its way: somebody has to ask.
@@ -153,12 +178,12 @@ impl Attack<'_, '_> {
             return None;
         }
         let longest = self.game.longest(self.longest);
-        if longest == 0 {
+        if longest < self.least {
             return None;
         }
         let is_shorter = self.dice.below(100) < SHORTER_PERCENT;
         Some(if is_shorter {
-            1 + self.dice.below(longest)
+            self.least + self.dice.below(longest + 1 - self.least)
         } else {
             longest
         })

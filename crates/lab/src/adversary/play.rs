@@ -164,6 +164,26 @@ impl<'a> Game<'a> {
         self.on_disk.map(|on_disk| on_disk.until)
     }
 
+    /// The service on the disk is over at this time instead.
+    pub(super) fn end_at(&mut self, until: u64) {
+        if let Some(on_disk) = &mut self.on_disk {
+            on_disk.until = until;
+        }
+    }
+
+    /// True if a best-effort request is on the disk.
+    pub(super) fn serves_best_effort(&self) -> bool {
+        self.on_disk.is_some_and(|on_disk| on_disk.job.is_none())
+    }
+
+    /// The earliest deadline of the jobs that are queued or on the disk.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let on_disk = self.on_disk.and_then(|on_disk| on_disk.job);
+        let on_disk = on_disk.map(|(_, deadline)| deadline);
+        let queued = self.queued.iter().filter_map(|jobs| jobs.first().copied());
+        queued.chain(on_disk).min()
+    }
+
     /// Released jobs that are queued.
     pub(super) fn waiting(&self) -> usize {
         self.queued.iter().map(Vec::len).sum()
