@@ -186,12 +186,12 @@ fn link(disk: &DiskView) -> String {
     };
     let share = link.promised_bytes_per_second as f64 / link.rate_bytes_per_second as f64;
     let place = if link.promises {
-        ""
+        "the limit is each disk's time"
     } else {
-        "; this disk promises nothing"
+        "this disk has no place on it: best effort only"
     };
     format!(
-        "{}, {} promised of {}{place}",
+        "{}, streams of all its disks use {} of {}; {place}",
         link.name,
         percent(share),
         Rate(BytesPerSecond(link.rate_bytes_per_second))
@@ -211,7 +211,7 @@ fn disk_text(disk: &DiskView) -> String {
         ("link", link(disk)),
         ("kept for best effort", percent(disk.floor)),
         ("busy", percent(disk.utilization_measured)),
-        ("delta-L", span(disk.delta_l_ns)),
+        ("delta-L", slack(disk.delta_l_ns)),
         ("slack now", slack(disk.slack_ns)),
         ("served after release", disk.served.real_time.to_string()),
         ("served before release", disk.served.early.to_string()),

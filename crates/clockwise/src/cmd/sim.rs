@@ -133,7 +133,7 @@ pub struct AdversaryArgs {
     /// The scheduler: exact, delta-l, delta-l-published, lst or edf.
     #[arg(long, value_name = "NAME", default_value_t = Policy::Exact)]
     scheduler: Policy,
-    /// The number of admitted sets of tasks.
+    /// The number of admitted sets of tasks; 20,000 take about 20 s.
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     sets: u64,
     /// The seed of the random numbers.
@@ -141,12 +141,12 @@ pub struct AdversaryArgs {
     seed: u64,
     /// The extra time of a job after best effort, as if the arm had been left far from the jobs; sets with
     /// less slack than that are not admitted.
-    #[arg(long, value_name = "TIME", default_value_t = 0,
+    #[arg(long, value_name = "TICKS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=10))]
     away: u64,
     /// Make jobs sweeps of requests that take one unit each; the value is the time to reach the start of a
-    /// sweep. 0: jobs are requests.
-    #[arg(long, value_name = "TIME", default_value_t = 0,
+    /// sweep. 0: jobs are requests. All times are in ticks, the unit of periods, which have 4 to 60.
+    #[arg(long, value_name = "TICKS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=4))]
     sweep: u64,
     /// The file for the smallest case that is found.

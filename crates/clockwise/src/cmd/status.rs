@@ -205,7 +205,7 @@ fn disks(status: &StatusView) -> String {
                 percent(disk.utilization_promised),
                 percent(disk.utilization_measured),
                 percent(disk.floor),
-                span(disk.delta_l_ns),
+                slack(disk.delta_l_ns),
                 slack(disk.slack_ns),
                 disk.queued.to_string(),
                 missed(disk.misses, disk.misses_gross),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::dispatcher::LINK_DISKS_MAX;
 use sched::units::{Bytes, BytesPerSecond};
 use serde::Deserialize;
 use toml::Spanned;
@@ -13,6 +14,9 @@ use crate::quantity;
 /// Bytes of a burst, if the section does not say: the largest that a string of the thesis showed (section 8.1: 4 ms at
 /// 38.1 MB/s), in a power of two.
 const BURST_DEFAULT: Bytes = Bytes::from_kib(256);
+
+/// The largest burst, in bytes.
+const BURST_MAX: Bytes = Bytes::from_mib(16);
 
 /// Allowance for a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -74,6 +78,12 @@ pub(super) fn links(
             return Err(at_name(format!("link `{name}` has fewer than two disks"))
                 .help("name the disks that share it, or remove the section"));
         }
+        if section.disks.len() > LINK_DISKS_MAX {
+            return Err(at_name(format!(
+                "link `{name}` has more than {LINK_DISKS_MAX} disks"
+            ))
+            .help("name only the disks of one bottleneck"));
+        }
         let mut of_link = Vec::with_capacity(section.disks.len());
         for disk in &section.disks {
             let path = folder.join(disk.get_ref());
@@ -90,20 +100,29 @@ pub(super) fn links(
             };
             let is_on_other = links.iter().any(|other| other.disks.contains(&index));
             if is_on_other || of_link.contains(&index) {
+                let what = if is_on_other {
+                    "is on another link already"
+                } else {
+                    "is named twice"
+                };
                 return Err(source
-                    .bad_input(
-                        disk.span(),
-                        format!("{} is on a link already", path.display()),
-                    )
+                    .bad_input(disk.span(), format!("{} {what}", path.display()))
                     .help("name each disk once, on the link that is its bottleneck"));
             }
             of_link.push(index);
+        }
+        let burst = section.burst.unwrap_or(BURST_DEFAULT);
+        if burst > BURST_MAX {
+            return Err(at_name(format!(
+                "the bursts of link `{name}` are longer than {BURST_MAX}"
+            ))
+            .help("correct `burst`; without it, a burst has 256 KiB"));
         }
         links.push(LinkConfig {
             name: name.clone(),
             disks: of_link,
             rate: section.rate,
-            burst: section.burst.unwrap_or(BURST_DEFAULT),
+            burst,
             admission: section.admission,
             place: Place::new(source.path, &source.text, section.name.span()),
         });

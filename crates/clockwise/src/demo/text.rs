@@ -9,7 +9,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::files::{DESKS_WORDS, FILES_WORDS, Seen};
 use super::plan::{CAMERA_BLOCK, CAPACITY_PERCENT, DRIVES, RATE};
 use super::report::{Phase, Promise, Report, TooMuch};
-use crate::print::{missed, percent, short, table, warning_lines, wrapped};
+use crate::print::{missed, percent, short, slack, table, warning_lines, wrapped};
 use crate::quantity::{Rate, Size, Span};
 
 fn span(nanos: u64) -> String {
@@ -241,7 +241,7 @@ fn drives(phase: &Phase) -> String {
                 short(&disk.name),
                 percent(disk.utilization_promised),
                 percent(disk.utilization_measured),
-                span(disk.delta_l_ns),
+                slack(disk.delta_l_ns),
                 percent(disk.actual_over_predicted),
                 format!(
                     "{} times, at most {}",

@@ -6,11 +6,16 @@ use std::sync::Arc;
 use drives::emulator::EmulatedLink;
 use engine::pool::{Link, PoolDisk};
 use sched::link::{LinkShare, carried};
+use sched::predict::Predictor;
 use sched::units::BytesPerSecond;
 
 use crate::config::{LinkAdmission, LinkConfig};
 use crate::failure::Failure;
-use crate::quantity::Rate;
+use crate::quantity::{Rate, Span};
+
+/// The longest best effort of a borrower, as a multiple of that of a lender. The slack of a lender with the usual floor is
+/// 19 times its own, less what its streams need.
+const PIECES_RATIO_MAX: u64 = 2;
 
 /// The emulated link of each disk that is on one, by its place in the list of disks.
 pub(super) fn emulated(links: &[LinkConfig]) -> HashMap<usize, Arc<EmulatedLink>> {
@@ -43,17 +48,19 @@ pub(super) fn apply(links: &[LinkConfig], disks: &mut [PoolDisk]) -> Result<Vec<
                 ));
             }
         }
-        let fastest = fastest(link, disks);
+        let (fastest, disk) = fastest(link, disks);
         let carried = carried(link.rate, fastest) as usize;
         if carried == 0 {
             return Err(at_link(format!(
-                "link `{}` carries {}, less than one of its disks ({})",
+                "link `{}` carries {}, less than {} alone, whose profile has {}",
                 link.name,
                 Rate(link.rate),
+                disk.name,
                 Rate(fastest)
             ))
             .help(
-                "correct `rate`; a disk on such a link has to be measured on it, as the only one",
+                "correct `rate`; if the link is that slow, measure each disk through it, one at a time: its profile is then no \
+                 faster",
             ));
         }
         let promising = match link.admission {
@@ -69,7 +76,16 @@ pub(super) fn apply(links: &[LinkConfig], disks: &mut [PoolDisk]) -> Result<Vec<
             let profile = &mut disks[*disk].profile;
             *profile = Arc::new(profile.on_link(share));
         }
+        for borrower in &link.disks[promising..] {
+            check_pieces(link, promising, disks, &disks[*borrower])?;
+        }
         let names = link.disks.iter().map(|disk| disks[*disk].name.clone());
+        if promising < link.disks.len() {
+            tracing::info!(
+                link = link.name,
+                "the first {promising} of its disks have places and promise; the others serve best effort only"
+            );
+        }
         shared.push(Link {
             name: link.name.clone(),
             rate: link.rate,
@@ -80,8 +96,46 @@ pub(super) fn apply(links: &[LinkConfig], disks: &mut [PoolDisk]) -> Result<Vec<
     Ok(shared)
 }
 
-/// The rate of the fastest disk of a link.
-fn fastest(link: &LinkConfig, disks: &[PoolDisk]) -> BytesPerSecond {
-    let rates = link.disks.iter().map(|disk| disks[*disk].profile.fastest());
-    rates.max().unwrap_or(BytesPerSecond(1))
+/// A disk lends its place for at most as long as its slack, which is sized by its own best effort.
+///
+/// # Errors
+/// When the best effort of the borrower takes far longer than that of a disk that is to lend it a place.
+fn check_pieces(
+    link: &LinkConfig,
+    promising: usize,
+    disks: &[PoolDisk],
+    borrower: &PoolDisk,
+) -> Result<(), Failure> {
+    let longest = |disk: &PoolDisk| {
+        let predictor = Predictor::new(&disk.profile);
+        predictor.piece_max(predictor.piece_limit())
+    };
+    let borrows = longest(borrower);
+    for lender in link.disks[..promising].iter().map(|disk| &disks[*disk]) {
+        let lends = longest(lender);
+        if borrows > lends * PIECES_RATIO_MAX {
+            return Err(Failure::bad_input(format!(
+                "disk {} of link `{}` serves best effort in pieces of up to {}, and disk {}, which is to lend it a place, in \
+                 pieces of up to {}",
+                borrower.name,
+                link.name,
+                Span(borrows),
+                lender.name,
+                Span(lends)
+            ))
+            .at(link.place.clone())
+            .help("put disks of one kind on a link that lends, name the slow ones first, or set admission = \"inflate\""));
+        }
+    }
+    Ok(())
+}
+
+/// The fastest disk of a link, which has two disks or more.
+fn fastest<'a>(link: &LinkConfig, disks: &'a [PoolDisk]) -> (BytesPerSecond, &'a PoolDisk) {
+    let first = &disks[link.disks[0]];
+    let all = link.disks.iter().map(|disk| &disks[*disk]);
+    let rates = all.map(|disk| (disk.profile.fastest(), disk));
+    rates
+        .max_by_key(|(rate, _)| *rate)
+        .unwrap_or((BytesPerSecond(1), first))
 }

@@ -262,12 +262,28 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             link("[\"d\", \"./d\"]", "\"1MB/s\""),
             ":9:15",
-            &["on a link already", "once"],
+            &["is named twice", "once"],
+        ),
+        (
+            link("[\"d\", \"e\"]", "\"1MB/s\"")
+                + "[[link]]\nname = \"m\"\nrate = \"1MB/s\"\ndisks = [\"e\", \"d\"]\n",
+            ":14:10",
+            &["on another link already", "once"],
+        ),
+        (
+            link("[\"d\", \"e\"]", "\"1MB/s\"") + "burst = \"1GiB\"\n",
+            ":8:8",
+            &["longer than 16", "256 KiB"],
         ),
         (
             link("[\"d\"]", "\"1MB/s\""),
             ":8:8",
             &["fewer than two disks"],
+        ),
+        (
+            link(&format!("[{}]", ["\"d\""; 64].join(", ")), "\"1MB/s\""),
+            ":8:8",
+            &["more than 63 disks"],
         ),
         (
             link("[\"d\", \"e\"]", "\"1MB/s\"")

@@ -45,7 +45,34 @@ fn link_that_cannot_be_is_refused_with_its_line() {
         &[
             "clockwise.toml:",
             "link `string` carries 9",
-            "less than one of its disks",
+            " alone, whose profile has 11",
+        ],
+    );
+}
+
+/// The pieces of a disk with platters would never fit into the slack of one without.
+#[test]
+fn link_on_which_fast_disks_lend_to_slow_ones_is_refused() {
+    let site = Site::new(1);
+    let mut text = "[server]\napi = \"api.sock\"\nrealtime = false\n".to_owned();
+    for (drive, profile) in ["conservative-solid-state", "quantum-atlas-ii"]
+        .iter()
+        .enumerate()
+    {
+        text += &format!(
+            "[[disk]]\npath = \"drive-{drive}\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
+             profile = \"{profile}\"\noutstanding = 1\n"
+        );
+    }
+    text += "[[link]]\nname = \"l\"\ndisks = [\"drive-0\", \"drive-1\"]\nrate = \"250MB/s\"\nadmission = \"lend\"\n";
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    site.run(&["pool", "create"]).fails(
+        2,
+        &[
+            "clockwise.toml:",
+            "drive-1",
+            "is to lend it a place",
+            "inflate",
         ],
     );
 }
@@ -89,12 +116,12 @@ fn first_disks_of_a_link_that_lends_promise_and_the_others_do_not() {
     site.run(&play("v1")).done();
     let shown = site.run(&["disk", "show", "2"]).done();
     assert!(
-        row(&shown, "link").ends_with("; this disk promises nothing"),
+        row(&shown, "link").ends_with("this disk has no place on it: best effort only"),
         "{shown:?}"
     );
     let shown = site.run(&["disk", "show", "1"]).done();
     assert!(
-        row(&shown, "link").contains("string, 0.0 % promised of 23"),
+        row(&shown, "link").contains("string, streams of all its disks use 0.0 % of 23"),
         "{shown:?}"
     );
     drop(server);

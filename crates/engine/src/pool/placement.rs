@@ -32,6 +32,9 @@ pub(crate) fn resolve(
         })?;
         disks.push(DiskNumber(number as u16));
     }
+    if disks.is_empty() {
+        disks = promising(pool);
+    }
     let mut within = Vec::new();
     if placement.zone.is_some() || placement.bytes.is_some() {
         let all = (0..pool.io.disks.len()).map(|number| DiskNumber(number as u16));
@@ -53,6 +56,17 @@ pub(crate) fn resolve(
         run: placement.run_extents.max(1),
         strict: false,
     })
+}
+
+/// The disks that promise, if some do not: a volume that names no disks can be reserved. Otherwise none, which means all.
+fn promising(pool: &PoolCore) -> Vec<DiskNumber> {
+    let numbers = (0..).map(DiskNumber).zip(&pool.io.disks);
+    let (promising, others): (Vec<_>, Vec<_>) =
+        numbers.partition(|(_, disk)| disk.borrowed_link().is_none());
+    if others.is_empty() {
+        return Vec::new();
+    }
+    promising.into_iter().map(|(number, _)| number).collect()
 }
 
 /// Describes a placement that allows no place.

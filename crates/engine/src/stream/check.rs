@@ -7,6 +7,7 @@ use sched::units::{Bytes, SECTOR_BYTES};
 
 use super::needs::Path;
 use super::spec::StreamSpec;
+use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
 use crate::state::pool::admission::need::Need;
 use crate::state::pool::io::IoCore;
@@ -20,7 +21,7 @@ const BLOCK_REMEDY: &str =
     "give a size such as 256 KiB or 1 MiB, or none: the pool then proposes one";
 
 /// Remedy for a volume on a disk that borrows its place on a link.
-const BORROWS_REMEDY: &str = "move the volume to a disk that promises, one of the first of the link's `disks`, or set admission = \"inflate\"";
+const BORROWS_REMEDY: &str = "move the volume to disks that promise (`clockwise volume move`), or set admission = \"inflate\" for the link";
 
 /// Remedy for an invalid range.
 const RANGE_REMEDY: &str = "give a range within the volume, in whole sectors of its disks (sizes in MiB or GiB are), or grow the volume";
@@ -172,9 +173,20 @@ pub(super) fn needs_now(
     let mut disks = needs.iter().map(|need| &io.disks[need.disk]);
     let borrower = disks.find_map(|disk| Some((disk, disk.borrowed_link()?)));
     if let Some((disk, link)) = borrower {
+        let promises = |disk: &&DiskCore| {
+            let of = disk.link.as_ref();
+            of.is_some_and(|of| of.name == link && !of.borrows)
+        };
+        let promising: Vec<&str> = io
+            .disks
+            .iter()
+            .filter(promises)
+            .map(|of| &*of.name)
+            .collect();
         let reason = format!(
-            "its disk {} has no place of its own on link {link:?}, and serves best effort only",
-            disk.name
+            "its disk {} has no place of its own on link {link:?}, and serves best effort only; {} promise",
+            disk.name,
+            promising.join(", ")
         );
         return Err(invalid("the volume", reason, BORROWS_REMEDY));
     }

@@ -168,11 +168,17 @@ fn disk_without_a_place_promises_nothing() {
     assert_eq!(what, "the volume");
     assert_eq!(
         reason,
-        "its disk disk2 has no place of its own on link \"enclosure\", and serves best effort only"
+        "its disk disk2 has no place of its own on link \"enclosure\", and serves best effort only; disk0, disk1 promise"
     );
     let second = volume_on(&pool, "w", 1, 4 * MIB);
     drop(
         pool.reserve(stream_spec(&second, Op::Read, RATE, BLOCK))
+            .unwrap(),
+    );
+    // Without a word on disks, volumes lie where they can be reserved.
+    let anywhere = testkit::disks::volume(&pool, "anywhere", 6 * MIB);
+    drop(
+        pool.reserve(stream_spec(&anywhere, Op::Read, RATE, BLOCK))
             .unwrap(),
     );
     let status = pool.status();

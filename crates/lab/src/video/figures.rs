@@ -167,7 +167,7 @@ impl VideoPage {
         let _ = write!(
             text,
             "![{}]({svg})\n\nThe numbers are in [{csv}]({csv}). Each point is the mean of {runs} runs of {movies} movies \
-             (the paper: 6 of 500); seed {seed}; hash of the shown runs {:016x}. [The model](../../design/video-servers.md) \
+             (the paper: 6 of 500) if nothing else is said below; seed {seed}; hash of the shown runs {:016x}. [The model](../../design/video-servers.md) \
              states what the paper leaves open.\n\n",
             self.title, self.hash
         );

@@ -89,6 +89,9 @@ struct File {
     streams: Option<Spanned<u64>>,
 }
 
+/// The longest time that a run may take: 100 years.
+const RUN_MAX: Nanos = Nanos::from_secs(100 * 365 * 86_400);
+
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ArmName {
@@ -174,7 +177,8 @@ impl Plan {
             return Search::all(&self.server, self.seed, self.runs, sweep);
         };
         let runs = sweep.each(self.runs as usize, |run| {
-            self.server.run(streams, self.seed + run as u64, false)
+            let seed = self.seed.wrapping_add(run as u64);
+            self.server.run(streams, seed, false)
         });
         Runs {
             simulated: runs.iter().map(|run| run.requests).sum(),
@@ -236,7 +240,7 @@ impl File {
                 u64::from(u32::MAX),
                 1..=1_000_000,
             )? as u32,
-            think: Nanos::from_secs(within("think_s", &self.think_s, 0..=1_000_000)?),
+            think: Nanos::from_secs(within("think_s", &self.think_s, 0..=100_000)?),
             arm: self.arm()?,
             discipline: self.discipline()?,
             movies: within("movies", &self.movies, 1..=1_000_000)? as u32,
@@ -320,7 +324,7 @@ impl File {
             350,
             0..=1_000_000,
         )?;
-        let groups = or("groups", self.groups.as_ref(), 4, 1..=1_000_000)? as u32;
+        let groups = or("groups", self.groups.as_ref(), 4, 1..=10_000)? as u32;
         Ok(match self.scheduler {
             ArmName::CScan => Arm::CScan,
             ArmName::Edf => Arm::Edf,
@@ -364,6 +368,18 @@ impl File {
                 &self.movie_minutes,
                 format!(
                     "a movie of {minutes} minutes has {segments} segments; all disks together have room for {units}"
+                ),
+            ));
+        }
+        let buffer = server.period() * u64::from(server.buffer);
+        let each = [server.movie.1, server.think, buffer].map(|time| u128::from(time.get()));
+        let longest = each.iter().sum::<u128>() * u128::from(server.movies);
+        if longest > u128::from(RUN_MAX.get()) {
+            return Err(SpecError::at(
+                &self.movies,
+                format!(
+                    "a viewer of all {} movies would take more than 100 years",
+                    server.movies
                 ),
             ));
         }

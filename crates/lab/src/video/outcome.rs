@@ -50,6 +50,8 @@ impl Outcome {
             .iter()
             .map(|tally| tally.end.get() as f64 / 1e9)
             .sum();
+        // A run without streams takes no time.
+        let all = seconds.max(f64::MIN_POSITIVE);
         let bus: f64 = tallies
             .iter()
             .map(|tally| tally.bus_busy.as_secs_f64())
@@ -77,8 +79,8 @@ impl Outcome {
             requests: tallies.iter().map(Tally::done).sum(),
             late: tallies.iter().map(Tally::late).sum(),
             seconds: seconds / tallies.len().max(1) as f64,
-            bus_busy: bus / seconds,
-            disk_busy: disk / seconds / server.ids.len() as f64,
+            bus_busy: bus / all,
+            disk_busy: disk / all / server.ids.len() as f64,
             ids: ids.into_iter().map(of_id).collect(),
             hash: format!("{:016x}", Tally::hash_of(&tallies)),
         }

@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
         let first = one(seed, server.guess());
         let guess = first.0.streams;
         let rest = sweep.each(runs.saturating_sub(1) as usize, |index| {
-            one(seed + 1 + index as u64, guess)
+            one(seed.wrapping_add(1 + index as u64), guess)
         });
         let all = || std::iter::once(&first).chain(&rest);
         Runs {

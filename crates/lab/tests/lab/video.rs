@@ -126,7 +126,7 @@ fn example_is_the_server_of_the_paper() {
 }
 
 /// From, to, the text at the place of the fault, and the fault.
-const FAULTS: [(&str, &str, &str, &str); 18] = [
+const FAULTS: [(&str, &str, &str, &str); 19] = [
     ("channels = 4", "channels = 0", "0", "`channels` is 0"),
     (
         "ids = [0, 1, 2, 3]",
@@ -182,6 +182,12 @@ const FAULTS: [(&str, &str, &str, &str); 18] = [
     ("tokens = 2", "tokens = 5", "5", "`tokens` is 5"),
     ("window = 5", "window = 0", "0", "`window` is 0"),
     ("movies = 300", "movies = 0", "0", "`movies` is 0"),
+    (
+        "movies = 300",
+        "movies = 1000000",
+        "1000000",
+        "more than 100 years",
+    ),
     (
         "\"hp-c2247\"",
         "\"hp\"",

@@ -13,6 +13,20 @@ impl Core {
         self.choose_leaving(now, best_effort, Nanos::ZERO)
     }
 
+    /// True if a best-effort request of another disk may go. If it may not, no burst begins for it: a shorter one of this
+    /// disk still may.
+    ///
+    /// # Panics
+    /// As [`Core::choose`].
+    pub fn lets_go(&mut self, now: Time, need: Nanos) -> bool {
+        let bursts = (self.burst, self.reserve_burst);
+        let goes = self.choose(now, Some(need)) == Choice::BestEffort;
+        if !goes {
+            (self.burst, self.reserve_burst) = bursts;
+        }
+        goes
+    }
+
     /// As [`Core::choose`], but under `exact` the best-effort request goes before released jobs only if
     /// `reserve` of the slack is left after it.
     ///

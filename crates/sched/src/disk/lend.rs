@@ -6,7 +6,7 @@
 
 use super::DiskScheduler;
 use crate::best_effort::Scope;
-use crate::core::{Choice, Service};
+use crate::core::Service;
 use crate::units::{Nanos, Time};
 
 /// A loan that has not come back.
@@ -32,8 +32,7 @@ impl DiskScheduler {
         self.advance(now);
         self.stop_lingering(now, None);
         let away = self.core.away();
-        let need = Some(service.saturating_add(away));
-        if self.linger.is_some() || self.core.choose(now, need) != Choice::BestEffort {
+        if self.linger.is_some() || !self.core.lets_go(now, service.saturating_add(away)) {
             return false;
         }
         self.core
@@ -55,13 +54,14 @@ impl DiskScheduler {
         }
     }
 
-    /// The slack that a disk without tasks asks another one for: the predicted time of its next piece. `None`: it has
-    /// nothing to do, or is doing it.
+    /// The slack that a disk without tasks asks another one for: the predicted time of its next piece, at most that of its
+    /// longest. A piece that takes longer because the disk is slow there might never fit; the rest is an overrun, as in a
+    /// container. `None`: it has nothing to do, or is doing it.
     pub fn piece_to_borrow_for(&mut self, now: Time) -> Option<Nanos> {
         if !self.flights.is_empty() {
             return None;
         }
         let (_, piece) = self.pick(Scope::All, now)?;
-        Some(piece.predicted)
+        Some(piece.predicted.min(self.piece_max))
     }
 }

@@ -68,7 +68,7 @@ impl Predictor {
     }
 
     /// The most sectors of a piece that lies within `zone` and is predicted to take no longer than
-    /// `limit` from wherever the head is; whole physical sectors, and at least one of them.
+    /// `limit` from wherever the head is, on a link of its own; whole physical sectors, and at least one of them.
     #[must_use]
     pub fn piece_sectors(&self, zone: usize, limit: Nanos) -> SectorCount {
         let unit = self.physical_sectors;
@@ -76,7 +76,7 @@ impl Predictor {
             let count = SectorCount(units * unit);
             [Op::Read, Op::Write]
                 .into_iter()
-                .all(|op| self.piece_worst(zone, op, count) <= limit)
+                .all(|op| self.piece_alone(zone, op, count) <= limit)
         };
         let (mut fitting, mut too_many) = (1, 2);
         while fits(too_many) && too_many * unit < self.capacity.get() {
@@ -94,7 +94,8 @@ impl Predictor {
     }
 
     /// The longest prediction for a piece: of [`Predictor::piece_sectors`] in any zone, or of a physical sector
-    /// that lies in more than one, which is not cut.
+    /// that lies in more than one, which is not cut. On a shared link it is longer than `limit` by what the others may
+    /// transfer meanwhile.
     #[must_use]
     pub fn piece_max(&self, limit: Nanos) -> Nanos {
         let in_part = match &self.model {
@@ -132,12 +133,17 @@ impl Predictor {
 
     /// The longest a piece within this zone takes.
     fn piece_worst(&self, zone: usize, op: Op, count: SectorCount) -> Nanos {
+        self.on_link(self.piece_alone(zone, op, count), op, count)
+    }
+
+    /// The same on a link of its own.
+    fn piece_alone(&self, zone: usize, op: Op, count: SectorCount) -> Nanos {
         let time = match &self.model {
             Model::Flat(flat) => flat_time(flat, op, count),
             Model::Rotating(_) if count > COUNT_MAX => FOREVER,
             Model::Rotating(mechanics) => self.anywhere(mechanics, self.zones[zone], 0, op, count),
         };
-        self.on_link(widened(time, self.widened_percent), op, count)
+        widened(time, self.widened_percent)
     }
 
     fn positioning_max(&self) -> u64 {

@@ -126,6 +126,30 @@ fn extent_is_mostly_transfer_and_half_an_extent_is_not() {
     }
 }
 
+/// They take longer there; to cut them shorter would not help.
+#[test]
+fn pieces_are_as_large_on_a_shared_link() {
+    for name in ["hdd-8tb-7200", "conservative-solid-state"] {
+        let profile = DriveProfile::shipped(name).unwrap();
+        let share = LinkShare {
+            disks: 3,
+            rate: BytesPerSecond(600_000_000),
+            burst_bytes: 1 << 20,
+        };
+        let (alone, shared) = (of(name), Predictor::new(&profile.on_link(share)));
+        let limit = alone.piece_limit();
+        assert_eq!(shared.piece_limit(), limit);
+        assert_eq!(
+            shared.piece_sectors(0, limit),
+            alone.piece_sectors(0, limit)
+        );
+        let longer = shared
+            .piece_max(limit)
+            .saturating_sub(alone.piece_max(limit));
+        assert!(longer >= Nanos(2 * (1 << 20) * 5 / 3), "{name}: {longer}");
+    }
+}
+
 #[test]
 fn pieces_take_some_tens_of_milliseconds_on_rotating_drives() {
     for name in ["quantum-atlas-ii", "hdd-8tb-7200", "conservative-rotating"] {

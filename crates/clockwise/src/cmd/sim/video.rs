@@ -21,6 +21,8 @@ struct VideoView<'a> {
     streams_mean: f64,
     streams_min: u32,
     streams_max: u32,
+    /// True if a run had as many streams as movies: more movies might find more.
+    limited_by_movies: bool,
     late: u64,
     /// Of the buffers of the mean number of streams.
     buffer_mib: f64,
@@ -58,6 +60,7 @@ fn view<'a>(plan: &Plan, runs: &'a Runs, seconds: f64) -> VideoView<'a> {
         streams_mean: runs.streams(),
         streams_min,
         streams_max,
+        limited_by_movies: plan.streams.is_none() && streams_max == server.movies,
         late: runs.runs.iter().map(|run| run.late).sum(),
         buffer_mib: runs.streams() * buffer as f64 / f64::from(1 << 20),
         simulated_requests: runs.simulated,
@@ -78,9 +81,10 @@ fn failure(source: &SourceFile<'_>, error: VideoError) -> Failure {
 }
 
 fn shown(view: &VideoView<'_>) -> String {
-    let rows = view.runs.iter().flat_map(|run| {
-        run.ids.iter().map(|id| {
+    let rows = (1..).zip(view.runs).flat_map(|(number, run)| {
+        run.ids.iter().map(move |id| {
             [
+                number.to_string(),
                 run.streams.to_string(),
                 format!("{:.1}", run.bus_busy * 100.0),
                 format!("{:.1}", run.disk_busy * 100.0),
@@ -93,6 +97,7 @@ fn shown(view: &VideoView<'_>) -> String {
     });
     let mut text = table(
         [
+            "run",
             "streams",
             "bus %",
             "disks %",
@@ -101,7 +106,7 @@ fn shown(view: &VideoView<'_>) -> String {
             "late",
             "bus wait ms",
         ],
-        &[0, 1, 2, 3, 4, 5, 6],
+        &[0, 1, 2, 3, 4, 5, 6, 7],
         rows,
     );
     text += &format!(
@@ -114,6 +119,10 @@ fn shown(view: &VideoView<'_>) -> String {
         view.simulated_requests,
         view.requests_per_second / 1e6
     );
+    if view.limited_by_movies {
+        text +=
+            "no run has more streams than `movies`: set it higher to find the limit of the disks\n";
+    }
     for run in view.runs {
         text += &format!("hash {}\n", run.hash);
     }

@@ -141,7 +141,8 @@ impl Admission {
     }
 
     pub(crate) fn utilization(&self, disk: usize, at: Time) -> f64 {
-        self.books[disk].utilization(at)
+        // The sum of nothing is -0.
+        self.books[disk].utilization(at) + 0.0
     }
 
     /// The corrected delta-L from `now` on.

@@ -364,3 +364,29 @@ fn a_request_at_a_slow_place_needs_more_slack() {
     let alone = issued(&mut disk, at(0));
     assert!(alone.predicted > Nanos::from_millis(100), "{alone:?}");
 }
+
+/// A longer one might never fit into the slack of another disk.
+#[test]
+fn a_place_is_borrowed_for_the_longest_piece_at_most() {
+    let mut disk = atlas(SchedulerConfig::default());
+    assert_eq!(disk.piece_to_borrow_for(at(0)), None);
+    disk.submit(at(0), sync(2, 64)).unwrap();
+    let plain = disk.piece_to_borrow_for(at(0)).unwrap();
+    assert!(plain < disk.piece_max());
+    disk.set_slow(Sector(0)..Sector(2_048), Nanos::from_millis(1_660));
+    assert_eq!(disk.piece_to_borrow_for(at(0)), Some(disk.piece_max()));
+}
+
+#[test]
+fn a_place_that_cannot_be_lent_keeps_no_shorter_request_waiting() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 1, task(110, 200), TaskKind::Stream).unwrap();
+    disk.submit(at(0), block(1, 1)).unwrap();
+    disk.submit(at(0), sync(2, 64)).unwrap();
+    assert!(!disk.lend(at(0), Nanos::from_millis(100)));
+    let dispatch = issued(&mut disk, at(0));
+    assert_eq!(
+        (dispatch.id, dispatch.served),
+        (RequestId(2), Served::Slack)
+    );
+}
