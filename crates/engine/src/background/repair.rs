@@ -181,9 +181,13 @@ fn is_reserved(pool: &PoolCore, volume: &VolumeCore, index: u32) -> bool {
     admission.reserver(volume.id, range).is_some()
 }
 
-/// Moves extents until something more urgent comes. An extent that cannot be moved stays, until the next sweep.
+/// Moves extents until something more urgent comes, or the pool closes. An extent that cannot be moved stays, until the next
+/// sweep.
 fn sweep(pool: &Arc<PoolCore>, left: &mut Extents) {
     while let Some((id, index)) = left.first().copied() {
+        if pool.io.is_closed() {
+            return;
+        }
         if pool.repairs.is_urgent() {
             pool.repairs.sweep();
             return;
@@ -197,7 +201,7 @@ fn sweep(pool: &Arc<PoolCore>, left: &mut Extents) {
             urgency: Urgency::Async,
             replaced: ChunkSet::EMPTY,
         };
-        let go_on = &mut || !pool.repairs.is_urgent();
+        let go_on = &mut || !pool.repairs.is_urgent() && !pool.io.is_closed();
         let moved = mover::escape(pool, &volume, index, escape, go_on);
         if !matches!(moved, Err(PoolError::Stopped)) {
             left.remove(&(id, index));

@@ -1,7 +1,6 @@
 //! A server as a file has it.
 
 use std::collections::HashSet;
-use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -31,14 +30,6 @@ pub enum VideoError {
         text: String,
         /// The fault.
         fault: SpecError,
-    },
-    /// A file that cannot be read.
-    #[error("{}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
     },
 }
 
@@ -206,7 +197,10 @@ fn named<T>(
     }
     let path = folder.join(text);
     match std::fs::read_to_string(&path) {
-        Err(error) => Err(VideoError::Read { path, error }),
+        Err(error) => {
+            let problem = format!("cannot read {}: {error}", path.display());
+            Err(SpecError::at(name, problem).into())
+        }
         Ok(text) => parse(&text).map_err(|fault| VideoError::Other { path, text, fault }),
     }
 }

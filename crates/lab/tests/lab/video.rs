@@ -244,6 +244,11 @@ fn faults_of_a_channel_file_have_its_name_and_place() {
         other => panic!("{other:?}"),
     }
     let text = text.replacen("slow.toml", "none.toml", 1);
-    let error = Plan::parse(&text, folder.path()).expect_err("there is no such file");
-    assert!(matches!(error, VideoError::Read { .. }), "{error}");
+    match Plan::parse(&text, folder.path()) {
+        Err(VideoError::Server(fault)) => {
+            assert!(fault.problem.contains("none.toml: No such file"), "{fault}");
+            assert_eq!(&text[fault.span], "\"none.toml\"");
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -75,8 +75,6 @@ fn failure(source: &SourceFile<'_>, error: VideoError) -> Failure {
         VideoError::Other { path, text, fault } => Failure::bad_input(fault.problem)
             .at(Place::new(&path, &text, fault.span))
             .help(HELP),
-        VideoError::Read { .. } => Failure::bad_input(error.to_string())
-            .help("paths are relative to the folder of the server's file"),
     }
 }
 
