@@ -182,7 +182,8 @@ fn failed_request_stops_only_writes_ordered_after_a_failed_write() {
 
     // The pool moves the extent to another place, which takes requests of its own.
     until("the extent has left", || {
-        bench.pool.status().disks[0].places_to_leave == 0
+        let disk = &bench.pool.status().disks[0];
+        (disk.bad_places, disk.places_to_leave) == (1, 0)
     });
 
     // The same for a request that waits for the failed one before it is queued at a disk.
