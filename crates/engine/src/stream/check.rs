@@ -184,7 +184,7 @@ pub(super) fn needs_now(
             .map(|of| &*of.name)
             .collect();
         let reason = format!(
-            "its disk {} has no place of its own on link {link:?}, and serves best effort only; {} promise",
+            "its disk {} has no place of its own on link {link:?}, and serves best effort only; disks with a place: {}",
             disk.name,
             promising.join(", ")
         );

@@ -168,7 +168,7 @@ fn disk_without_a_place_promises_nothing() {
     assert_eq!(what, "the volume");
     assert_eq!(
         reason,
-        "its disk disk2 has no place of its own on link \"enclosure\", and serves best effort only; disk0, disk1 promise"
+        "its disk disk2 has no place of its own on link \"enclosure\", and serves best effort only; disks with a place: disk0, disk1"
     );
     let second = volume_on(&pool, "w", 1, 4 * MIB);
     drop(
