@@ -8,7 +8,7 @@ mod video;
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -407,6 +407,29 @@ fn online_figure(
     online(options, &clock)
 }
 
+/// Does work that keeps its runs in the folder `out`, and shows its progress.
+fn in_sweep<T>(
+    what: &'static str,
+    out: &Path,
+    asked: Option<NonZeroUsize>,
+    output: &Output,
+    work: impl FnOnce(&Sweep<'_>) -> T,
+) -> T {
+    let bar = output.progress(1, what);
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let runs = out.join("runs");
+    let done = work(&Sweep {
+        threads: threads(asked),
+        folder: Some(&runs),
+        progress: &progress,
+    });
+    bar.finish_and_clear();
+    done
+}
+
 /// Measures a figure, writes its page, picture and numbers, and says what it shows. `measure` is told the names of the
 /// picture and of the numbers.
 fn write_figure<E: std::error::Error>(
@@ -415,24 +438,15 @@ fn write_figure<E: std::error::Error>(
     name: &'static str,
     measure: impl FnOnce(&Sweep<'_>, &str, &str) -> Result<Sheet, E>,
 ) -> Result<PageView, Failure> {
-    let bar = output.progress(1, name);
-    let progress = |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
-    let runs = args.out.join("runs");
-    let sweep = Sweep {
-        threads: threads(args.threads),
-        folder: Some(&runs),
-        progress: &progress,
-    };
     let [md, svg, csv] = ["md", "svg", "csv"].map(|kind| format!("figure-{name}.{kind}"));
-    let sheet = measure(&sweep, &svg, &csv).map_err(|error| {
+    let sheet = in_sweep(name, &args.out, args.threads, output, |sweep| {
+        measure(sweep, &svg, &csv)
+    });
+    let sheet = sheet.map_err(|error| {
         Failure::failed(format!("figure {name}: {error}")).help(
             "check that the folder is writable, and repeat the command: finished runs are kept",
         )
     })?;
-    bar.finish_and_clear();
     let put = |name: &str, text: &str| {
         let path = args.out.join(name);
         fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;

@@ -107,7 +107,7 @@ impl Disk<'_> {
     }
 }
 
-/// What goes on between the disks.
+/// The link, which decides when services end.
 trait Link {
     /// A service has begun on this disk, and ends as predicted if nothing else is said.
     fn begin(&mut self, now: u64, number: usize, disk: &mut Disk<'_>);

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use lab::experiment::{Experiment, ExperimentError, Results, RunResult, TraceRead};
-use lab::sweep::Sweep;
 use lab::thesis::{Measured, Source};
 use lab::trace::write_file;
 use sched::units::Bytes;
 use serde::Serialize;
 
-use super::{CelloArgs, RunArgs, threads};
+use super::{CelloArgs, RunArgs, in_sweep};
 use crate::failure::{Failure, SourceFile, io_failure};
 use crate::print::{Output, table};
 
@@ -57,19 +56,10 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> Result<ExitCode, Failure> 
     }
     fs::create_dir_all(&args.out)
         .map_err(|error| io_failure("create the folder", &args.out, &error))?;
-    let bar = output.progress(1, "runs");
-    let progress = |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
-    let runs = args.out.join("runs");
-    let sweep = Sweep {
-        threads: threads(args.threads),
-        folder: Some(&runs),
-        progress: &progress,
-    };
-    let results = experiment.run(&sweep).map_err(failed)?;
-    bar.finish_and_clear();
+    let results = in_sweep("runs", &args.out, args.threads, output, |sweep| {
+        experiment.run(sweep)
+    });
+    let results = results.map_err(failed)?;
     let view = ResultsView {
         hash: format!("{:016x}", results.hash()),
         files: write(&args.out, &results)?,

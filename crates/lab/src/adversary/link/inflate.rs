@@ -113,7 +113,7 @@ impl Inflated {
     /// True if each of the others can still have one of the next units in time after this disk gets the next.
     fn is_fair(&self, now: u64, chosen: usize) -> bool {
         let m = self.times.disks;
-        // So many disks have to be served within the next `units`.
+        // The number of disks that fairness serves within the next `units`.
         let within = |units: u64| {
             let others = self.transfers.iter().enumerate();
             let is_within = |(disk, other): &(usize, &Transfer)| {

@@ -231,7 +231,7 @@ impl Search<'_> {
     fn is_fair(&self, state: &State) -> bool {
         let passed_over = state.disks.iter().filter_map(|disk| disk.busy);
         let passed_over: Vec<u64> = passed_over.map(|busy| busy.passed_over).collect();
-        // So many disks have to be served within the next `units`.
+        // The number of disks that fairness serves within the next `units`.
         let within = |units: u64| {
             let is_within = |&&over: &&u64| over > 0 && over + units >= self.plan.disks;
             passed_over.iter().filter(is_within).count() as u64
