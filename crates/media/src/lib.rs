@@ -27,9 +27,10 @@
 //! | [rtp] | packets: clocks, sequence numbers, frames, datagrams | sdp |
 //! | [session] | sessions and their reservations | |
 //! | [archive] | recordings in a volume: blocks, index, rings, retention | sdp, session |
-//! | [record] | from packets to blocks | archive, rtp |
+//! | [live] | packets in memory from their arrival on | rtp |
+//! | [record] | from packets to blocks and live streams | archive, rtp, live |
 //! | [play] | from blocks to packets | archive, rtp |
-//! | [rtsp] | connections, their bytes, users, and the server | record, play |
+//! | [rtsp] | connections, their bytes, users, and the server | record, play, live |
 //! | [camera] | cameras that the server pulls from | rtsp, record |
 //! | [files] | recordings as media files | archive, rtp |
 //!
@@ -44,6 +45,7 @@ pub mod camera;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod live;
 pub mod play;
 pub mod record;
 pub mod rtp;

@@ -2,8 +2,8 @@
 //!
 //! Blocks are read ahead at the reserved rate, as many as the stream has buffers. Packets are sent in the
 //! order in which they are stored, each at the media time that was stored with it; a packet with an earlier
-//! time than the one before it is sent right after that. Header and body of a packet are sent with one
-//! `writev`, the body from the buffer that the disks filled.
+//! time than the one before it is sent right after that. All packets that are due, such as those of a frame, are sent
+//! with one system call, the bodies from the buffer that the disks filled.
 
 mod continuation;
 mod numbering;
@@ -34,6 +34,7 @@ pub(crate) use continuation::Continuation;
 use numbering::Numbering;
 pub(crate) use others::FollowingRecordings;
 use others::PendingRecording;
+pub use sending::OutPacket;
 
 /// Reason why playing ended early.
 #[derive(Debug, thiserror::Error)]
@@ -327,22 +328,35 @@ impl<'a> Playback<'a> {
 
     fn upcoming(&mut self) -> Option<Upcoming> {
         let (_, entry, _) = self.current.as_ref()?.packets.front()?;
+        Some(match self.due(entry) {
+            None => Upcoming::Nothing,
+            Some(due) => Upcoming::Packet {
+                due,
+                track: usize::from(entry.track),
+                kind: entry.kind,
+            },
+        })
+    }
+
+    /// True if a packet is behind the end.
+    fn is_past_end(&self, entry: &Entry) -> bool {
         let is_back = self.manner.scale < Scale(0);
-        let is_over = self.manner.until_ns.is_some_and(|until| match is_back {
+        self.manner.until_ns.is_some_and(|until| match is_back {
             true => i128::from(entry.media_ns) < until,
             false => i128::from(entry.media_ns) >= until,
-        });
-        if is_over {
-            return Some(Upcoming::Nothing);
-        }
+        })
+    }
+
+    /// The time to send a packet of the current block, not before the last one.
+    fn sent_at(&self, entry: &Entry) -> Time {
         let after = self.manner.speed.time_for(self.shown_ns(entry));
         let after = Nanos(u64::try_from(after).unwrap_or(0));
-        let due = self.origin.at.saturating_add(after).max(self.last_due);
-        Some(Upcoming::Packet {
-            due,
-            track: usize::from(entry.track),
-            kind: entry.kind,
-        })
+        self.origin.at.saturating_add(after).max(self.last_due)
+    }
+
+    /// As [`sent_at`](Self::sent_at); `None` behind the end.
+    fn due(&self, entry: &Entry) -> Option<Time> {
+        (!self.is_past_end(entry)).then(|| self.sent_at(entry))
     }
 
     /// The time that the timestamp of the next packet means. The packet is sent later if the one stored

@@ -27,6 +27,7 @@ mod track;
 mod tracks;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use engine::clock;
@@ -37,6 +38,7 @@ use crate::archive::ActiveRecording;
 use crate::archive::block::Kind;
 use crate::archive::index::Indexer;
 use crate::archive::wall_clock;
+use crate::live::{LiveBusy, LivePacket, LiveStreams, LiveWriter};
 use crate::record::missing::LossReason;
 use crate::rtp::packet::{HEADER_BYTES, PacketHead};
 use crate::rtp::reception::ReceiverReport;
@@ -47,17 +49,18 @@ use buffers::BlockBuffers;
 pub use counts::Tally;
 use counts::{LogScope, PacketCounts};
 pub use datagrams::EndedSocket;
-use output::BlockOutput;
+use output::{BlockOutput, Output};
 use rate::RateControl;
 use tracks::{Arrival, SenderPolicy, TrackSet};
 
 /// A block with less room for a body than this is full for a packet of unknown length, in bytes.
 const ROOM_MIN: usize = 2_048;
 
-/// A recording on its way to the disks.
+/// A recording on its way to the disks, and to the players of the live stream.
 pub struct RtpRecorder<'a> {
     buffers: BlockBuffers,
-    output: BlockOutput<'a>,
+    output: Output<'a>,
+    live: LiveWriter,
     tracks: TrackSet,
     counts: PacketCounts,
     /// Arrival of the last packet.
@@ -73,45 +76,106 @@ pub enum RecordError {
     /// A socket failed.
     #[error("receiving failed: {0}")]
     Socket(#[from] io::Error),
+    /// The stream has another source.
+    #[error(transparent)]
+    Busy(#[from] LiveBusy),
 }
 
 impl<'a> RtpRecorder<'a> {
-    /// Begins a recording.
+    /// Begins a recording, whose packets are also the live stream of its volume's name.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When there is no memory for it, or the stream has another source.
     pub fn new(
         stream: &'a Stream,
         mut writing: ActiveRecording,
         description: &Description,
         member: Arc<Session>,
+        streams: &Arc<LiveStreams>,
     ) -> Result<Self, RecordError> {
         let begun = clock::now();
-        writing.begin(wall_clock::now_unix_ns(), begun, stream.changer());
+        let begun_unix_ns = wall_clock::now_unix_ns();
+        let name = writing.archive().volume().name().to_owned();
+        let live = streams.begin(
+            &name,
+            Some(writing.number()),
+            description,
+            (begun_unix_ns, begun),
+        )?;
+        writing.begin(begun_unix_ns, begun, stream.changer());
         let placer = writing.placer();
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
         let mut writer = writer.placed(move |index| placer.place(index));
         let rate = RateControl::new(stream, member);
         writer.borrow_at_most(rate.borrowed_max());
-        Ok(Self {
-            buffers: BlockBuffers::new(),
-            output: BlockOutput {
-                writer,
-                indexer: Indexer::new(writing.first(), description.video_track()),
-                writing,
-                text: BlockText::new(description, stream.rate()),
-                rate,
-            },
-            tracks: TrackSet::new(description),
-            counts: PacketCounts::new(begun),
-            heard: None,
-        })
+        let output = BlockOutput {
+            writer,
+            indexer: Indexer::new(writing.first(), description.video_track()),
+            writing,
+            text: BlockText::new(description, stream.rate()),
+            rate,
+        };
+        let output = Output::Disks(Box::new(output));
+        Ok(Self::begun(output, live, begun))
     }
 
-    /// The writer, whose events the caller waits for.
+    /// Begins a stream that is live only.
+    ///
+    /// # Errors
+    /// When the stream has another source.
+    pub fn live_only(
+        name: &str,
+        description: &Description,
+        streams: &Arc<LiveStreams>,
+    ) -> Result<Self, RecordError> {
+        let begun = clock::now();
+        let live = streams.begin(name, None, description, (wall_clock::now_unix_ns(), begun))?;
+        Ok(Self::begun(Output::nowhere(), live, begun))
+    }
+
+    fn begun(output: Output<'a>, live: LiveWriter, begun: Time) -> Self {
+        Self {
+            buffers: BlockBuffers::new(),
+            output,
+            tracks: TrackSet::new(live.feed().description()),
+            live,
+            counts: PacketCounts::new(begun),
+            heard: None,
+        }
+    }
+
+    /// Events that wake the caller, which then calls [`drain`](Self::drain) and [`advance`](Self::advance).
+    pub fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let writer = self.output.disks().map(|output| &output.writer);
+        let events = writer.map(|writer| [writer.event(), writer.memory_event()]);
+        events.into_iter().flatten()
+    }
+
+    /// Full blocks that wait for the disks.
     #[must_use]
-    pub fn writer(&self) -> &BlockWriter<'a> {
-        &self.output.writer
+    pub fn waiting(&self) -> usize {
+        self.output
+            .disks()
+            .map_or(0, |output| output.writer.waiting())
+    }
+
+    /// Drains the events.
+    pub fn drain(&self) {
+        if let Some(output) = self.output.disks() {
+            output.writer.drain();
+        }
+    }
+
+    /// Arms the events; returns true if the caller may sleep.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.output.disks().is_none_or(|output| output.writer.arm())
+    }
+
+    /// The time at which something is due for the disks.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        self.output.disks()?.writer.next_at()
     }
 
     /// Counts so far.
@@ -160,14 +224,16 @@ impl<'a> RtpRecorder<'a> {
     /// # Errors
     /// When a block could not be written.
     pub fn advance(&mut self) -> Result<(), RecordError> {
-        let output = &mut self.output;
-        output.advance()?;
-        if output.writer.are_wanted_back() {
-            self.buffers.seal_borrowed(output);
+        self.live.publish();
+        if let Some(output) = self.output.disks_mut() {
+            output.advance()?;
+            if output.writer.are_wanted_back() {
+                self.buffers.seal_borrowed(&mut self.output);
+            }
         }
-        output.rate.settle();
-        output.text.raise_rate(output.rate.reserved());
-        output.rate.look(output.writer.buffers(), self.counts.tally);
+        if let Some(output) = self.output.disks_mut() {
+            output.look(self.counts.tally);
+        }
         self.log_missing(LogScope::Due);
         Ok(())
     }
@@ -184,7 +250,9 @@ impl<'a> RtpRecorder<'a> {
         let now_ns = self.counts.now_ns();
         let has_room = self.buffers.make_room(&mut self.output, least, now_ns);
         if !has_room {
-            self.output.rate.note_starved();
+            if let Some(output) = self.output.disks_mut() {
+                output.rate.note_starved();
+            }
             self.tracks.note_starved();
         }
         has_room
@@ -266,8 +334,22 @@ impl<'a> RtpRecorder<'a> {
                 0
             }
         };
-        if let Some(entry) = self.buffers.push(entry, len, fit_losses) {
-            self.output.indexer.packet(&entry, len);
+        if kind == Kind::Rtp
+            && let Some(body) = self.buffers.body(len)
+        {
+            self.live.push(LivePacket {
+                track: entry.track,
+                begins_frame: entry.begins_frame,
+                is_key: entry.is_key,
+                arrival_ns: entry.arrival_ns,
+                media_ns: entry.media_ns,
+                header: entry.header,
+                body: body.into(),
+            });
+        }
+        let pushed = self.buffers.push(entry, len, fit_losses);
+        if let (Some(entry), Some(output)) = (pushed, self.output.disks_mut()) {
+            output.indexer.packet(&entry, len);
         }
         self.heard = Some(clock::now());
     }
@@ -287,8 +369,8 @@ impl<'a> RtpRecorder<'a> {
         let Some(missing) = self.counts.take_missing(which) else {
             return;
         };
-        let writing = &self.output.writing;
-        let (volume, recording) = (writing.archive().volume().name(), writing.number());
+        let feed = self.live.feed();
+        let (volume, recording) = (feed.name(), feed.recording().unwrap_or(0));
         tracing::warn!(volume, recording, "packets are missing: {missing}");
     }
 
@@ -301,7 +383,9 @@ impl<'a> RtpRecorder<'a> {
     /// no other stream.
     pub fn end(&mut self) {
         self.cut();
-        self.output.writer.end();
+        if let Some(output) = self.output.disks_mut() {
+            output.writer.end();
+        }
     }
 
     /// Ends the recording: everything received is written and durable when this returns.
@@ -311,7 +395,12 @@ impl<'a> RtpRecorder<'a> {
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
         self.log_missing(LogScope::All);
         self.buffers.seal_last(&mut self.output);
-        let report = self.output.finish()?;
+        // Players of the live stream do not wait for the disks.
+        drop(self.live);
+        let report = match self.output {
+            Output::Disks(output) => output.finish()?,
+            Output::Nowhere(_) => PaceReport::default(),
+        };
         Ok((report, self.counts.tally))
     }
 }
@@ -319,7 +408,7 @@ impl<'a> RtpRecorder<'a> {
 impl std::fmt::Debug for RtpRecorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RtpRecorder")
-            .field("recording", &self.output.writing.number())
+            .field("live", self.live.feed())
             .field("tally", &self.counts.tally)
             .finish_non_exhaustive()
     }

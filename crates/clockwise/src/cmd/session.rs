@@ -89,6 +89,8 @@ fn does(of: &RtspSessionView) -> &'static str {
         SessionUse::Records => "records",
         SessionUse::Pulls => "pulls",
         SessionUse::Plays => "plays",
+        SessionUse::Watches => "watches",
+        SessionUse::Relays => "relays",
     }
 }
 
@@ -137,13 +139,14 @@ fn session_text(of: &RtspSessionView) -> String {
     let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
     let lost = match of.does {
         SessionUse::Plays => format!("{} blocks missing", of.counts.lost),
+        SessionUse::Watches => format!("{} skipped, as the player was too slow", of.counts.lost),
         _ => format!(
             "{} lost, {} of them because no buffer was free",
             of.counts.lost, of.counts.lost_without_buffer
         ),
     };
     let durable = match of.does {
-        SessionUse::Plays => String::new(),
+        SessionUse::Plays | SessionUse::Watches | SessionUse::Relays => String::new(),
         _ => format!("; {} durable", Size(Bytes(of.durable_bytes))),
     };
     list(&[

@@ -1,10 +1,11 @@
 //! Sessions over RTSP.
 
+use engine::stream::Changer;
 use media::session::registry::{Counts, Session, SessionUse};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A session with a reservation.
+/// A session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RtspSessionView {
     /// Its number, from 1, unique until the server ends.
@@ -13,11 +14,11 @@ pub struct RtspSessionView {
     pub who: String,
     /// Its activity.
     pub does: SessionUse,
-    /// The volume.
+    /// The volume, or the name of a stream that is live only.
     pub volume: String,
-    /// The number of the recording in that volume.
+    /// The number of the recording in that volume; 0 of a stream that is live only.
     pub recording: u64,
-    /// The reserved rate.
+    /// The reserved rate; 0 of a session that plays or sends a live stream: it has no reservation.
     pub rate_bytes_per_second: u64,
     /// The requested rate: the first one, or the one last set by a user. A recorder that receives more than
     /// that reserves more for a while; a player at a higher speed reserves proportionally more.
@@ -42,21 +43,23 @@ pub struct RtspSessionView {
 impl From<&Session> for RtspSessionView {
     fn from(of: &Session) -> Self {
         let (about, status) = (of.about(), of.status());
+        let status = status.as_ref();
+        let changer = of.changer();
         Self {
             number: of.number(),
             who: about.who.clone(),
             does: about.does,
             volume: about.volume.clone(),
             recording: about.recording,
-            rate_bytes_per_second: status.rate_bytes_per_second,
+            rate_bytes_per_second: status.map_or(0, |of| of.rate_bytes_per_second),
             asked_bytes_per_second: of.promised().0,
-            block_bytes: status.block_bytes,
-            buffer_bytes: of.changer().buffer().0,
-            buffers: of.changer().buffers() as u64,
+            block_bytes: status.map_or(0, |of| of.block_bytes),
+            buffer_bytes: changer.map_or(0, |of| of.buffer().0),
+            buffers: changer.map_or(0, |of| of.buffers() as u64),
             counts: of.counts(),
-            blocks: status.blocks,
-            durable_bytes: of.changer().durable_bytes(),
-            misses: status.misses,
+            blocks: status.map_or(0, |of| of.blocks),
+            durable_bytes: changer.map_or(0, Changer::durable_bytes),
+            misses: status.map_or(0, |of| of.misses),
         }
     }
 }

@@ -228,7 +228,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     let wanted = shown(&site, &["-i", &clip]).video;
     for (transport, path) in [("tcp", "cam/1"), ("udp", "cam/2")] {
         let publisher = Process::spawn(&mut publish(&clip, transport, &url(address, "cam")));
-        until("something is on the disks", || describes(address, path));
+        until("something is on the disks", || is_on_disks(&site, path));
         // The publisher is killed.
         drop(publisher);
         until("the recording is closed", || is_idle(&site));
@@ -239,7 +239,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     }
     let publisher = Process::spawn(&mut publish(&clip, "tcp", &url(address, "cam")));
     until("a third recording is on the disks", || {
-        describes(address, "cam/3")
+        is_on_disks(&site, "cam/3")
     });
     let mut client = Client::connect(address);
     let there = client.ask("DESCRIBE", "cam/3", "", "").is(200);
@@ -274,11 +274,13 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     server.terminate();
 }
 
-fn describes(address: SocketAddr, path: &str) -> bool {
-    Client::connect(address)
-        .ask("DESCRIBE", path, "", "")
-        .status
-        == 200
+fn is_on_disks(site: &Site, path: &str) -> bool {
+    let listed = call(site, "GET", "/v1/volumes/cam/recordings", "").1;
+    let listed = listed.as_array().cloned().unwrap_or_default();
+    let is_it = |of: &serde_json::Value| format!("cam/{}", of["number"]) == path;
+    listed
+        .iter()
+        .any(|of| is_it(of) && of["blocks"].as_u64() > Some(0))
 }
 
 /// A player of a live recording gets its packets from a key frame on.

@@ -1,5 +1,5 @@
 //! Packets lie in one place between a socket and the disks, and no instruction of ours touches their bodies
-//! there but to sum them up: words of them are watched by the processor itself, so that a copy, by whichever
+//! there but to sum them up, and to copy them once for all live players: words of them are watched by the processor itself, so that a copy, by whichever
 //! part of the server, is counted.
 
 use std::io::{IoSlice, Read, Write};
@@ -16,11 +16,12 @@ use engine::volume_io::Client;
 use media::archive::Archive;
 use media::archive::block::Kind;
 use media::archive::start::Start;
-use media::play::{Origin, Playback, PlaybackTerms, Upcoming};
+use media::play::{Origin, OutPacket, Playback, PlaybackTerms, Upcoming};
 use media::record::RtpRecorder;
 use media::rtp::packet::HEADER_BYTES;
 use media::session::Scale;
 use sched::request::Op;
+use sched::units::Time;
 use testkit::skip::skipped;
 
 /// Packets of less than a block.
@@ -36,6 +37,9 @@ fn word(body: *const u8) -> usize {
 
 /// Allowed accesses to a word of a body: its block's checksum.
 const SUMS: u64 = 1;
+
+/// Allowed accesses beside that when it is recorded: the copy for live players.
+const COPIES: u64 = 1;
 
 /// A packet's body, as it is sent.
 fn body(number: u16) -> Vec<u8> {
@@ -109,13 +113,15 @@ fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
     while sent < count {
         match playback.advance().unwrap() {
             Upcoming::Packet { .. } => {
-                let put = |parts: &[IoSlice<'_>]| {
-                    let body = parts.last().unwrap();
+                let put = |packets: &[OutPacket<'_>]| -> nix::Result<usize> {
+                    let [OutPacket { header, body, .. }] = packets else {
+                        panic!("{} packets", packets.len());
+                    };
                     match &watched {
                         // The first block's bytes have been summed up.
                         None if sent == WATCHED[0] => {
                             let word = word(body.as_ptr());
-                            watched = Some((word, Watch::new(&[word])?));
+                            watched = Some((word, Watch::new(&[word]).unwrap()));
                         }
                         Some((word, _)) => {
                             let body = body.as_ptr_range();
@@ -124,12 +130,10 @@ fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
                         }
                         None => {}
                     }
-                    nix::sys::uio::writev(&near, parts)
-                        .map(Some)
-                        .map_err(Into::into)
+                    nix::sys::uio::writev(&near, &[IoSlice::new(header), IoSlice::new(body)])
                 };
-                let went = playback.send(put, &[], 0).unwrap().unwrap();
-                assert_eq!(went, (came.len(), came.len()));
+                let went = playback.with_due(Time::ZERO, 1, |_| true, put);
+                assert_eq!(went.unwrap().unwrap(), Ok(came.len()));
                 far.read_exact(&mut came).unwrap();
                 assert!(came[HEADER_BYTES..] == body(sent));
                 playback.done();
@@ -186,9 +190,14 @@ fn bodies_are_touched_by_nothing_but_their_blocks_sum() {
             let (stream, member) = reserved(&archives, &archive);
             let mut tape = begun(&stream, &archive, SDP, member);
             let watch = recorded(&mut tape, by_udp);
-            assert_eq!(watch.touched(), 0, "as it is received, by UDP: {by_udp}");
+            let watched = WATCHED.len() as u64;
+            assert_eq!(
+                watch.touched(),
+                COPIES * watched,
+                "as it is received, by UDP: {by_udp}"
+            );
             let (_, tally) = tape.finish().unwrap();
-            assert_eq!(watch.touched(), SUMS * WATCHED.len() as u64);
+            assert_eq!(watch.touched(), (SUMS + COPIES) * watched);
             assert_eq!((tally.packets, tally.copied_bytes), (PACKETS.into(), 0));
             stream.close();
         }
@@ -200,7 +209,7 @@ fn bodies_are_touched_by_nothing_but_their_blocks_sum() {
         for number in 0..count {
             far.write_all(&body(number)).unwrap();
             until("there is room", || {
-                tape.writer().drain();
+                tape.drain();
                 tape.advance().unwrap();
                 tape.make_room(BODY)
             });

@@ -28,6 +28,7 @@ mod hls;
 mod http;
 mod index;
 mod keep;
+mod live;
 mod login;
 mod many;
 mod missing;

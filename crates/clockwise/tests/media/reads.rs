@@ -1,7 +1,6 @@
 //! Reads of the index and of a recording for a start at a time.
 
 use std::collections::BTreeSet;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,13 +11,13 @@ use engine::stream::{Stream, StreamSpec};
 use media::archive::block::Block;
 use media::archive::index::{GROUP, KeyCoverage};
 use media::archive::start;
-use media::play::{Origin, Playback, PlaybackTerms, Upcoming};
+use media::play::{Origin, OutPacket, Playback, PlaybackTerms, Upcoming};
 use media::session::Scale;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Time};
 
 /// A recording in a volume of its size.
 fn written(small: &Small) -> (Rig, Arc<Volume>) {
@@ -140,12 +139,14 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
             assert_eq!(playback.position(), start);
         }
         // It is sent from the buffers that the disks filled.
-        let is_there = |parts: &[IoSlice<'_>]| {
-            let body = parts.last().unwrap().as_ptr_range();
-            assert!(memory.start <= body.start && body.end <= memory.end);
-            Ok(Some(1))
+        let are_there = |packets: &[OutPacket<'_>]| {
+            for packet in packets {
+                let body = packet.body.as_ptr_range();
+                assert!(memory.start <= body.start && body.end <= memory.end);
+            }
         };
-        assert!(playback.send(is_there, b"$", 0).unwrap().is_some());
+        let sent = playback.with_due(Time::ZERO, 1, |_| true, are_there);
+        assert!(sent.unwrap().is_some());
         most = most.max(reads.0);
     }
     // Most are not kept, and in many a group is begun before its first key frame.

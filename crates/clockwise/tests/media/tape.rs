@@ -58,7 +58,7 @@ fn receive_numbers(tape: &mut RtpRecorder<'_>, numbers: std::ops::Range<u16>) {
 fn receive_as_written(tape: &mut RtpRecorder<'_>, numbers: std::ops::Range<u16>) {
     for number in numbers {
         until("there is room", || {
-            tape.writer().drain();
+            tape.drain();
             tape.advance().unwrap();
             tape.make_room(BODY)
         });
@@ -118,7 +118,7 @@ fn no_more_of_the_index_is_in_memory_than_on_the_disks() {
     let (mut most, mut groups, mut next) = (0, 0, 0);
     while groups < 2 {
         until("there is room", || {
-            tape.writer().drain();
+            tape.drain();
             tape.advance().unwrap();
             tape.make_room(BODY)
         });
@@ -171,9 +171,9 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
     let mut looked = 0;
     for number in 0..6_600_u16 {
         until("it is written", || {
-            tape.writer().drain();
+            tape.drain();
             tape.advance().unwrap();
-            tape.writer().waiting() < 2 && tape.make_room(BODY)
+            tape.waiting() < 2 && tape.make_room(BODY)
         });
         let (frame, part) = (number / 3, number % 3);
         let mut body = [0; BODY];
@@ -321,7 +321,7 @@ fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     let mut tape = begun(&stream, &archive, SDP, member);
     receive_as_written(&mut tape, 0..PACKETS);
     until("a block is written", || {
-        tape.writer().drain();
+        tape.drain();
         tape.advance().unwrap();
         archive.recording(None).is_some()
     });
@@ -375,7 +375,7 @@ fn nothing_is_known_of_a_recording_that_begins() {
     let mut tape = begun(&stream, &archive, SDP, member);
     receive_numbers(&mut tape, 0..90);
     until("a block is written", || {
-        tape.writer().drain();
+        tape.drain();
         tape.advance().unwrap();
         archive.recording(None) != Some(before)
     });

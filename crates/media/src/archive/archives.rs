@@ -14,6 +14,7 @@ use crate::archive::retention::RetentionSchedule;
 use crate::archive::retention_record::{RetentionLimits, RetentionRecord};
 use crate::archive::wall_clock;
 use crate::archive::{ActiveRecording, Archive, ArchiveContents, ArchiveError, Recording};
+use crate::live::LiveStreams;
 use crate::sdp::Description;
 use crate::session::registry::SessionRegistry;
 
@@ -80,6 +81,7 @@ pub struct Archives {
     descriptions: Mutex<VecDeque<(RecordingKey, Description)>>,
     schedule: Arc<RetentionSchedule>,
     registry: SessionRegistry,
+    live: Arc<LiveStreams>,
     /// Returns true if a volume is exported as a disk; such a volume does not become an archive.
     is_exported: fn(&VolumeInfo) -> bool,
 }
@@ -118,6 +120,7 @@ impl Archives {
             descriptions: Mutex::default(),
             schedule: Arc::default(),
             registry: SessionRegistry::default(),
+            live: Arc::default(),
             is_exported,
         }
     }
@@ -138,6 +141,12 @@ impl Archives {
     #[must_use]
     pub fn registry(&self) -> &SessionRegistry {
         &self.registry
+    }
+
+    /// The streams that arrive now.
+    #[must_use]
+    pub fn live(&self) -> &Arc<LiveStreams> {
+        &self.live
     }
 
     fn slot(&self, volume: &str) -> ArchiveSlot {

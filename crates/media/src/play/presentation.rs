@@ -10,8 +10,6 @@
 //! The master is shown by its own clock. The others are moved along with it, by at most a thousandth of the
 //! time that passes.
 
-use std::io::{self, IoSlice};
-
 use engine::clock;
 use engine::stream::BlockReader;
 use sched::units::{Nanos, Time};
@@ -19,7 +17,7 @@ use sched::units::{Nanos, Time};
 use crate::archive::block::Entry;
 use crate::archive::drift::Drift;
 use crate::archive::start::Place;
-use crate::play::{Continuation, PlayError, Playback, Upcoming};
+use crate::play::{Continuation, OutPacket, PlayError, Playback, Upcoming};
 use crate::rtp::packet::HEADER_BYTES;
 
 /// A recording that ends later than the master by at most this is played to its end: both were stopped together.
@@ -137,6 +135,8 @@ pub(crate) struct Presentation<'a> {
     ended: Vec<bool>,
     /// The part with the next packet.
     next: usize,
+    /// When the next packet of the other parts is due.
+    others_due: Time,
     /// The master is over, and the ends of the others are set.
     is_over: bool,
     /// Time at which the others were moved last.
@@ -154,6 +154,7 @@ impl<'a> Presentation<'a> {
             parts,
             first_unix_ns,
             next: 0,
+            others_due: Time::MAX,
             is_over: false,
             steered: clock::now(),
         })
@@ -225,7 +226,7 @@ impl<'a> Presentation<'a> {
             let due = Time::ZERO;
             return Ok(Upcoming::Packet { due, track, kind });
         }
-        let (mut first, mut is_unread) = (None, false);
+        let (mut first, mut others_due, mut is_unread) = (None, Time::MAX, false);
         for number in 0..self.parts.len() {
             if self.ended[number] {
                 continue;
@@ -241,7 +242,9 @@ impl<'a> Presentation<'a> {
             }
             match upcoming {
                 Upcoming::Packet { due, track, kind } => {
-                    if first.is_none_or(|(_, earliest, _, _)| due < earliest) {
+                    let earliest = first.map_or(Time::MAX, |(_, earliest, _, _)| earliest);
+                    others_due = others_due.min(due.max(earliest));
+                    if first.is_none() || due < earliest {
                         // A packet of a track that is not in the description is left out.
                         let is_known = track < part.tracks;
                         let track = if is_known {
@@ -270,7 +273,7 @@ impl<'a> Presentation<'a> {
         }
         self.steer();
         if let Some((number, due, track, kind)) = first {
-            self.next = number;
+            (self.next, self.others_due) = (number, others_due);
             return Ok(Upcoming::Packet { due, track, kind });
         }
         Ok(match is_unread {
@@ -342,11 +345,6 @@ impl<'a> Presentation<'a> {
         self.parts[self.next].first_track + track
     }
 
-    /// See [`Playback::packet_len`].
-    pub(crate) fn packet_len(&self) -> usize {
-        self.playback().packet_len()
-    }
-
     /// See [`Playback::header`].
     pub(crate) fn header(&self) -> Option<[u8; HEADER_BYTES]> {
         self.playback().header()
@@ -357,22 +355,32 @@ impl<'a> Presentation<'a> {
         self.playback().plays_at().unwrap_or_else(clock::now)
     }
 
-    /// See [`Playback::send`].
+    /// As [`Playback::with_due`]. Tracks are those of the session, and packets are in the order of all parts.
     ///
     /// # Errors
-    /// If the socket fails.
-    pub(crate) fn send(
+    /// If the buffer of the block was taken away.
+    pub(crate) fn with_due<R>(
         &self,
-        writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
-        frame: &[u8],
-        sent: usize,
-    ) -> Result<Option<(usize, usize)>, PlayError> {
-        self.playback().send(writev, frame, sent)
+        now: Time,
+        count: usize,
+        is_taken: impl Fn(usize) -> bool,
+        send: impl FnOnce(&[OutPacket<'_>]) -> R,
+    ) -> Result<Option<R>, PlayError> {
+        let part = &self.parts[self.next];
+        let is_taken = |track| track < part.tracks && is_taken(part.first_track + track);
+        let now = now.min(self.others_due);
+        part.playback.with_due(now, count, is_taken, |packets| {
+            let in_session = packets.iter().map(|packet| OutPacket {
+                track: part.first_track + packet.track,
+                ..*packet
+            });
+            send(&in_session.collect::<Vec<_>>())
+        })
     }
 
-    /// Notes that the next packet, of this length, has been sent.
-    pub(crate) fn sent(&mut self, len: usize) {
-        self.parts[self.next].playback.sent(len);
+    /// Notes that the next `count` packets have been sent, of `bytes` bytes together.
+    pub(crate) fn sent(&mut self, count: usize, bytes: usize) {
+        self.parts[self.next].playback.sent(count, bytes);
     }
 
     /// Leaves out the next packet.

@@ -1,11 +1,30 @@
 //! Sending of the next packet.
 
-use std::io::{self, ErrorKind, IoSlice};
+use sched::units::Time;
 
 use super::{PlayError, Playback, Upcoming};
 use crate::archive::block::Kind;
 use crate::rtp::packet::HEADER_BYTES;
 use crate::session::Scale;
+
+/// A packet on its way to a player.
+#[derive(Clone, Copy, Debug)]
+pub struct OutPacket<'p> {
+    /// Its track.
+    pub track: usize,
+    /// The fixed header with which it is sent.
+    pub header: [u8; HEADER_BYTES],
+    /// The rest of it.
+    pub body: &'p [u8],
+}
+
+impl OutPacket<'_> {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body.len()
+    }
+}
 
 impl Playback<'_> {
     /// The header of the next packet, if that is RTP and has been read: as received, or renumbered if the
@@ -20,60 +39,54 @@ impl Playback<'_> {
         })
     }
 
-    /// Sends `frame` and the next packet with `writev`, without the first `sent` bytes, which have been sent.
-    /// Returns the number of bytes sent by this call and that of all bytes; `None` if the socket takes
-    /// nothing now.
+    /// Calls `send` with the next packets that are due at `now`, at most `count`: RTP packets of tracks that
+    /// `is_taken`, one behind the other. The first packet counts as due. `None` if the next one is not of that kind.
     ///
     /// # Errors
-    /// If the socket fails.
-    pub fn send(
+    /// If the buffer of the block was taken away.
+    pub fn with_due<R>(
         &self,
-        writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
-        frame: &[u8],
-        sent: usize,
-    ) -> Result<Option<(usize, usize)>, PlayError> {
-        let Some((current, (_, _, body))) = self
-            .current
-            .as_ref()
-            .and_then(|current| Some((current, current.packets.front()?)))
-        else {
+        now: Time,
+        count: usize,
+        is_taken: impl Fn(usize) -> bool,
+        send: impl FnOnce(&[OutPacket<'_>]) -> R,
+    ) -> Result<Option<R>, PlayError> {
+        let Some(current) = &self.current else {
             return Ok(None);
         };
-        let header = self.header();
-        let header: &[u8] = header.as_ref().map_or(&[], |header| &header[..]);
-        let written = current.buffer.with(|bytes| {
-            let mut parts = [
-                IoSlice::new(frame),
-                IoSlice::new(header),
-                IoSlice::new(&bytes[body.clone()]),
-            ];
-            let mut parts = &mut parts[..];
-            IoSlice::advance_slices(&mut parts, sent);
-            writev(parts)
-        })?;
-        let all = frame.len() + header.len() + body.len();
-        match written {
-            Ok(written) => Ok(written.map(|count| (count, all))),
-            // The peer has closed the port (ICMP): the packet counts as sent.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                Ok(Some((all - sent, all)))
+        let is_unscaled = self.manner.scale == Scale::ONE;
+        let mut numbering = self.numbering.clone();
+        let packets = current.packets.iter().take(count);
+        let packets = packets.enumerate().map_while(|(place, (_, entry, body))| {
+            let track = usize::from(entry.track);
+            let is_due = place == 0 || self.due(entry).is_some_and(|due| due <= now);
+            if entry.kind != Kind::Rtp || !is_taken(track) || !is_due {
+                return None;
             }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The length of the next packet in bytes.
-    #[must_use]
-    pub fn packet_len(&self) -> usize {
-        let front = self.current.as_ref().and_then(|of| of.packets.front());
-        front.map_or(0, |(_, entry, body)| {
-            let header = if entry.kind == Kind::Rtp {
-                HEADER_BYTES
-            } else {
-                0
+            let header = match numbering.get_mut(track) {
+                Some(of) => {
+                    let shown_ns = self.shown_ns(entry);
+                    let header = of.header(entry.header, shown_ns, is_unscaled);
+                    of.count(&entry.header, shown_ns, is_unscaled);
+                    header
+                }
+                None => entry.header,
             };
-            header + body.len()
-        })
+            Some((track, header, body.clone()))
+        });
+        let packets: Vec<_> = packets.collect();
+        if packets.is_empty() {
+            return Ok(None);
+        }
+        let sent = current.buffer.with(|bytes| {
+            let packets = packets.into_iter().map(|(track, header, body)| OutPacket {
+                track,
+                header,
+                body: &bytes[body],
+            });
+            send(&packets.collect::<Vec<_>>())
+        });
+        Ok(Some(sent?))
     }
 
     /// Advances the numbering by the next packet.
@@ -87,15 +100,15 @@ impl Playback<'_> {
         }
     }
 
-    /// Notes that the next packet, of this length, has been sent.
-    pub(crate) fn sent(&mut self, len: usize) {
+    /// Notes that the next `count` packets have been sent, of `bytes` bytes together.
+    pub(crate) fn sent(&mut self, count: usize, bytes: usize) {
         if let Some((_, negotiation)) = &self.follows {
             negotiation.member().count(|counts| {
-                counts.packets += 1;
-                counts.bytes += len as u64;
+                counts.packets += count as u64;
+                counts.bytes += bytes as u64;
             });
         }
-        self.done();
+        (0..count).for_each(|_| self.done());
     }
 
     /// Moves on to the packet after the next one, which was sent or left out.

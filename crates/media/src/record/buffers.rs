@@ -7,11 +7,10 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::stream::BlockBuffer;
 use sched::units::Nanos;
 
 use super::RecordError;
-use super::output::{BlockOutput, BlockPosition};
+use super::output::{BlockMemory, BlockPosition, Output};
 use crate::archive::block::{Composer, Entry};
 use crate::session::demand::BlockSample;
 
@@ -23,7 +22,7 @@ const BLOCK_MAX: Nanos = Nanos::from_secs(60);
 
 /// A block that is being filled.
 pub(super) struct OpenBlock {
-    pub(super) buffer: BlockBuffer,
+    pub(super) buffer: BlockMemory,
     pub(super) composer: Composer,
     /// The description that it ends with.
     pub(super) text: Arc<[u8]>,
@@ -77,12 +76,7 @@ impl BlockBuffers {
     }
 
     /// Sees to it that the open block has room for a body of `least` bytes; false if no buffer is free for one.
-    pub(super) fn make_room(
-        &mut self,
-        output: &mut BlockOutput<'_>,
-        least: usize,
-        now_ns: u64,
-    ) -> bool {
+    pub(super) fn make_room(&mut self, output: &mut Output<'_>, least: usize, now_ns: u64) -> bool {
         if let Some(full) = self.full.take_if(|of| of.is_old(now_ns)) {
             output.seal(full, BlockPosition::Inner);
         }
@@ -104,14 +98,14 @@ impl BlockBuffers {
     }
 
     /// Hands over the full block.
-    pub(super) fn seal_full(&mut self, output: &mut BlockOutput<'_>) {
+    pub(super) fn seal_full(&mut self, output: &mut Output<'_>) {
         if let Some(full) = self.full.take() {
             output.seal(full, BlockPosition::Inner);
         }
     }
 
     /// Hands over blocks in borrowed buffers, except one into which a body is being received.
-    pub(super) fn seal_borrowed(&mut self, output: &mut BlockOutput<'_>) {
+    pub(super) fn seal_borrowed(&mut self, output: &mut Output<'_>) {
         let is_borrowed = |of: &mut OpenBlock| of.buffer.is_borrowed();
         let full = self.full.take_if(is_borrowed);
         let is_receiving = self.is_receiving;
@@ -122,7 +116,7 @@ impl BlockBuffers {
     }
 
     /// Hands over all blocks at the end of the recording.
-    pub(super) fn seal_last(&mut self, output: &mut BlockOutput<'_>) {
+    pub(super) fn seal_last(&mut self, output: &mut Output<'_>) {
         for block in self.full.take().into_iter().chain(self.open.take()) {
             output.seal(block, BlockPosition::Last);
         }

@@ -12,6 +12,7 @@
 //! has given the reservation back. A request that does not fit the state is refused with 455 and changes nothing.
 
 mod answer;
+mod burst;
 pub(crate) mod fuzzing;
 mod login;
 mod meanwhile;
@@ -25,6 +26,7 @@ mod setup;
 mod starts;
 mod target;
 mod unwanted;
+mod viewing;
 
 use std::io;
 use std::net::SocketAddr;
@@ -56,6 +58,7 @@ use crate::session::registry::Session;
 use answer::{Answer, answer};
 use outgoing::SentCounts;
 pub(crate) use target::volumes;
+use viewing::{ViewProgress, ViewedStream};
 
 /// A request with its body.
 type ClientRequest = Request<Vec<u8>>;
@@ -95,7 +98,7 @@ pub(crate) enum ConnectionError {
 enum Role {
     /// It records.
     Publisher {
-        archive: Arc<Archive>,
+        destination: RecordingDestination,
         description: Box<Description>,
         /// The source of the rate that it reserves.
         rate_from: RateFrom,
@@ -106,8 +109,11 @@ enum Role {
     Player {
         /// The recordings that are played together, at least one. The first one is the master.
         parts: Vec<Part>,
-        /// Without a Range it begins with the newest blocks.
-        is_live: bool,
+    },
+    /// It plays live streams.
+    Viewer {
+        /// The streams that are played together, at least one.
+        streams: Vec<ViewedStream>,
     },
 }
 
@@ -152,10 +158,18 @@ impl Drop for ReservedStream {
     }
 }
 
-/// The reservation of a recording.
+/// The destination of what a publisher sends.
+enum RecordingDestination {
+    /// A recording in this archive.
+    Archive(Arc<Archive>),
+    /// A live stream of this name, which is not recorded.
+    Live(String),
+}
+
+/// A recording that may begin.
 struct RecordingReservation {
-    stream: ReservedStream,
-    writing: ActiveRecording,
+    /// The reservation; `None` of a stream that is live only.
+    disks: Option<(ReservedStream, ActiveRecording)>,
     member: Arc<Session>,
 }
 
@@ -172,20 +186,23 @@ struct RtspSession {
 }
 
 impl RtspSession {
-    /// Its reservations.
+    /// Its entries in the list of sessions.
     fn members(&self) -> impl Iterator<Item = &Arc<Session>> {
-        let (reserved, parts): (_, &[Part]) = match &self.role {
-            Role::Publisher { reserved, .. } => (reserved.as_ref(), &[]),
-            Role::Player { parts, .. } => (None, parts),
+        let (reserved, parts, streams): (_, &[Part], &[ViewedStream]) = match &self.role {
+            Role::Publisher { reserved, .. } => (reserved.as_ref(), &[], &[]),
+            Role::Player { parts } => (None, parts, &[]),
+            Role::Viewer { streams } => (None, &[], streams),
         };
         let played = parts.iter().map(|part| &part.member);
-        reserved.map(|of| &of.member).into_iter().chain(played)
+        let viewed = streams.iter().map(|stream| &stream.member);
+        let recorded = reserved.map(|of| &of.member);
+        recorded.into_iter().chain(played).chain(viewed)
     }
 
     /// The transports of a player: datagrams there show that the player is there, also while nothing is sent. Those
     /// of a publisher stay in the sockets until it records.
     fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
-        let is_player = matches!(self.role, Role::Player { .. });
+        let is_player = matches!(self.role, Role::Player { .. } | Role::Viewer { .. });
         let transports = is_player.then_some(&self.transports);
         transports.into_iter().flatten().flatten()
     }
@@ -210,6 +227,8 @@ pub(crate) struct Connection<'a> {
     session: Option<RtspSession>,
     /// The reservation of the recording that is being made.
     recording: Option<Arc<Session>>,
+    /// The position of live play that goes on.
+    view_progress: ViewProgress,
     /// When the peer was heard last.
     heard: Time,
 }
@@ -231,6 +250,8 @@ enum NextStep {
     Read,
     Record,
     Play(Box<play_request::PlayRequest>),
+    /// It plays live streams.
+    View,
 }
 
 impl<'a> Connection<'a> {
@@ -243,6 +264,7 @@ impl<'a> Connection<'a> {
             input: Input::default(),
             skipping: 0,
             recording: None,
+            view_progress: ViewProgress::default(),
             guard: Guard::default(),
             session: None,
             heard: clock::now(),
@@ -263,7 +285,7 @@ impl<'a> Connection<'a> {
             let goes_on = match next {
                 NextStep::Read => true,
                 NextStep::Record => self.record()?,
-                NextStep::Play(wanted) => self.play(wanted)?,
+                next => self.play(next)?,
             };
             if !goes_on {
                 return Ok(());
@@ -465,7 +487,7 @@ impl<'a> Connection<'a> {
 
     fn is_player(&self) -> bool {
         let role = self.session.as_ref().map(|session| &session.role);
-        matches!(role, Some(Role::Player { .. }))
+        matches!(role, Some(Role::Player { .. } | Role::Viewer { .. }))
     }
 
     /// A reply with the session's identifier.

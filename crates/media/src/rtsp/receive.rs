@@ -219,10 +219,11 @@ impl Receiver<'_> {
             for stop in stops {
                 wait.readable(*stop, WakeEvent::Stop);
             }
-            wait.readable(recorder.writer().event(), WakeEvent::Disks);
-            wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
-            let next = recorder.writer().next_at().into_iter().chain([until]).min();
-            let ready = wait.sleep(may_sleep && recorder.writer().arm(), next)?;
+            for event in recorder.events() {
+                wait.readable(event, WakeEvent::Disks);
+            }
+            let next = recorder.next_at().into_iter().chain([until]).min();
+            let ready = wait.sleep(may_sleep && recorder.arm(), next)?;
             let now = clock::now();
             if ready.contains(&WakeEvent::Stop) {
                 until = match may_sleep {
@@ -234,7 +235,7 @@ impl Receiver<'_> {
                 return Ok(false);
             }
             if ready.contains(&WakeEvent::Disks) {
-                recorder.writer().drain();
+                recorder.drain();
             }
         }
     }

@@ -61,8 +61,8 @@ impl Negotiation {
         let about = self.member.about();
         let (volume, recording, who) = (&about.volume, about.recording, &about.who);
         let what = match about.does {
-            SessionUse::Plays => "player",
-            SessionUse::Records | SessionUse::Pulls => "recording",
+            SessionUse::Plays | SessionUse::Watches => "player",
+            SessionUse::Records | SessionUse::Pulls | SessionUse::Relays => "recording",
         };
         self.member.count(|counts| match &changed {
             Ok(()) => {

@@ -1,6 +1,7 @@
-//! The sessions of a server that have a reservation: their counts, and changes of their reservation from outside.
+//! The sessions of a server: their counts, and changes of their reservation from outside.
 //!
-//! A session is listed from its reservation until that is given back. It publishes its counts here, so that a list of
+//! A session is listed from its reservation until that is given back, and one of a live stream, which has none, from
+//! its first SETUP to its end. It publishes its counts here, so that a list of
 //! sessions never waits for one of them.
 
 use std::collections::BTreeMap;
@@ -33,6 +34,10 @@ pub enum SessionUse {
     Pulls,
     /// It plays.
     Plays,
+    /// It plays a live stream from memory, without a reservation.
+    Watches,
+    /// It sends or pulls a stream that is live only, without a reservation.
+    Relays,
 }
 
 /// The peer of a session, and what it records or plays.
@@ -42,9 +47,9 @@ pub struct SessionSubject {
     pub who: String,
     /// The use of its reservation.
     pub does: SessionUse,
-    /// The volume.
+    /// The volume, or the name of a stream that is live only.
     pub volume: String,
-    /// The recording in it.
+    /// The recording in it; 0 of a stream that is live only.
     pub recording: u64,
 }
 
@@ -66,7 +71,8 @@ pub struct Counts {
     pub reports: u64,
     /// Bytes of both.
     pub bytes: u64,
-    /// Packets that did not arrive or could not be recorded; of a player, blocks that could not be played.
+    /// Packets that did not arrive or could not be recorded; of a player, blocks that could not be played; of a player
+    /// of a live stream, packets that it was too slow for.
     pub lost: u64,
     /// Packets among `lost` before which no buffer was free.
     pub lost_without_buffer: u64,
@@ -85,11 +91,12 @@ impl Counts {
     }
 }
 
-/// A session that has a reservation.
+/// A session.
 pub struct Session {
     number: u64,
     about: SessionSubject,
-    changer: Changer,
+    /// The handle to its reservation, if it has one.
+    changer: Option<Changer>,
     /// The rate that was asked for at first, or last from outside, in bytes per second.
     promised: AtomicU64,
     /// The speed at which it is sent, in thousandths of the one at which it is shown: `promised` times this is
@@ -134,10 +141,10 @@ impl Session {
         &self.about
     }
 
-    /// Changes its reservation.
+    /// The handle to its reservation; `None` if it has none.
     #[must_use]
-    pub fn changer(&self) -> &Changer {
-        &self.changer
+    pub fn changer(&self) -> Option<&Changer> {
+        self.changer.as_ref()
     }
 
     /// The rate that was asked for at first, or last from outside; of a player the rate at the original speed.
@@ -155,10 +162,10 @@ impl Session {
         self.speed.store(speed.0, Ordering::Relaxed);
     }
 
-    /// The state of its stream.
+    /// The state of its reserved stream; `None` if it has none.
     #[must_use]
-    pub fn status(&self) -> StreamStatus {
-        self.changer.status()
+    pub fn status(&self) -> Option<StreamStatus> {
+        self.changer.as_ref().map(Changer::status)
     }
 
     /// Readable when it was ended from outside.
@@ -188,21 +195,33 @@ impl Session {
     /// # Errors
     /// As [`Changer::change`].
     pub fn change(&self, wish: StreamChange) -> Result<(), Refusal> {
-        let granted = self.changer.change(in_time(wish))?;
+        let Some(changer) = &self.changer else {
+            return Err(Refusal::Invalid {
+                what: "session",
+                reason: format!(
+                    "session {} plays or sends a live stream and has no reservation",
+                    self.number
+                ),
+                remedy: "`clockwise session list` shows the sessions that have one",
+            });
+        };
+        let granted = changer.change(in_time(wish))?;
         self.granted(wish, granted);
         Ok(())
     }
 
     /// Begins a change of its reservation; [`granted`](Self::granted) has to be called when it is done.
     pub(crate) fn begin(&self, wish: StreamChange) -> io::Result<Change> {
-        self.changer.clone().begin(in_time(wish))
+        let changer = self.changer.clone();
+        let changer = changer.ok_or_else(|| io::Error::other("the session has no reservation"))?;
+        changer.begin(in_time(wish))
     }
 
     /// A change of its reservation is done.
     pub(crate) fn granted(&self, wish: StreamChange, ChangeResult { late }: ChangeResult) {
         if !late.is_zero() {
             let session = self.number;
-            let block_bytes = self.changer.block().get();
+            let block_bytes = self.changer.as_ref().map_or(0, |of| of.block().get());
             let late_ms = late.get() / 1_000_000;
             tracing::warn!(
                 session,
@@ -245,11 +264,28 @@ impl SessionRegistry {
     /// # Errors
     /// When the host has no descriptor left.
     pub fn join(&self, about: SessionSubject, stream: &Stream) -> io::Result<Arc<Session>> {
+        self.add(about, Some((stream.changer(), stream.rate())))
+    }
+
+    /// Lists a session without a reservation, until the result is dropped.
+    ///
+    /// # Errors
+    /// When the host has no descriptor left.
+    pub fn join_live(&self, about: SessionSubject) -> io::Result<Arc<Session>> {
+        self.add(about, None)
+    }
+
+    fn add(
+        &self,
+        about: SessionSubject,
+        reserved: Option<(Changer, BytesPerSecond)>,
+    ) -> io::Result<Arc<Session>> {
+        let (changer, rate) = reserved.unzip();
         let member = Arc::new(Session {
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             about,
-            changer: stream.changer(),
-            promised: AtomicU64::new(stream.rate().0),
+            changer,
+            promised: AtomicU64::new(rate.map_or(0, |rate| rate.0)),
             speed: AtomicI64::new(Scale::ONE.0),
             counts: Mutex::default(),
             end: EventFd::new()?,

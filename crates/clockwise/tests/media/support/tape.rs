@@ -70,7 +70,7 @@ pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<S
     (stream, member)
 }
 
-/// A recording of that description.
+/// A recording of that description, whose live stream nobody else has.
 pub(crate) fn begun<'a>(
     stream: &'a Stream,
     archive: &Arc<Archive>,
@@ -78,7 +78,8 @@ pub(crate) fn begun<'a>(
     member: Arc<Session>,
 ) -> RtpRecorder<'a> {
     let description = Description::parse(sdp).unwrap();
-    RtpRecorder::new(stream, archive.record().unwrap(), &description, member).unwrap()
+    let writing = archive.record().unwrap();
+    RtpRecorder::new(stream, writing, &description, member, &Arc::default()).unwrap()
 }
 
 pub(crate) fn header(number: u16) -> [u8; HEADER_BYTES] {

@@ -65,16 +65,13 @@ impl Waiter<'_, '_> {
             }
             if let Some(recorder) = &mut self.recorder {
                 recorder.advance()?;
-                armed = recorder.writer().arm();
-                wake = recorder
-                    .writer()
-                    .next_at()
-                    .into_iter()
-                    .fold(wake, Time::min);
+                armed = recorder.arm();
+                wake = recorder.next_at().into_iter().fold(wake, Time::min);
             }
             if let Some(recorder) = &self.recorder {
-                wait.readable(recorder.writer().event(), Wake::Disks);
-                wait.readable(recorder.writer().memory_event(), Wake::Disks);
+                for event in recorder.events() {
+                    wait.readable(event, Wake::Disks);
+                }
             }
             let woken = wait.sleep(armed, Some(wake))?;
             if woken.contains(&Wake::Stop) {
@@ -83,7 +80,7 @@ impl Waiter<'_, '_> {
             if let Some(recorder) = &self.recorder
                 && woken.contains(&Wake::Disks)
             {
-                recorder.writer().drain();
+                recorder.drain();
             }
             if woken.contains(&Wake::Ready) {
                 return Ok(true);

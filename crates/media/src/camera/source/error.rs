@@ -12,6 +12,7 @@ use super::address::RedirectError;
 use super::login::LoginError;
 use crate::archive::ArchiveError;
 use crate::archive::archives::OpenError;
+use crate::live::LiveBusy;
 use crate::record::RecordError;
 use crate::rtsp::input::InputError;
 use crate::rtsp::receive::ReceiveError;
@@ -85,6 +86,8 @@ pub(crate) enum SourceError {
     Refused(String),
     #[error("the recording failed: {0}")]
     Record(#[from] PaceError),
+    #[error(transparent)]
+    Busy(#[from] LiveBusy),
 }
 
 impl SourceError {
@@ -117,6 +120,7 @@ impl From<RecordError> for SourceError {
         match error {
             RecordError::Pace(error) => error.into(),
             RecordError::Socket(error) => error.into(),
+            RecordError::Busy(error) => error.into(),
         }
     }
 }

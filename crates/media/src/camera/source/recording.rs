@@ -48,10 +48,11 @@ impl Worker {
             Ok(member) => member,
             Err(error) => return error.into(),
         };
-        let mut recorder = match RtpRecorder::new(&stream, writing, &recorded, member) {
-            Ok(recorder) => recorder,
-            Err(error) => return error.into(),
-        };
+        let mut recorder =
+            match RtpRecorder::new(&stream, writing, &recorded, member, self.archives.live()) {
+                Ok(recorder) => recorder,
+                Err(error) => return error.into(),
+            };
         recorder.follow();
         let ended = self.sessions(&mut recorder, number, prepared, back_off);
         let received = recorder.tally();

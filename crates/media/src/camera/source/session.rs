@@ -58,7 +58,7 @@ impl CameraSession<'_> {
             let has_room = recorder.has_room(self.is_by_udp());
             let ready = self.sleep(recorder, camera, has_room)?;
             if ready.contains(&WakeEvent::Disks) {
-                recorder.writer().drain();
+                recorder.drain();
             }
             if ready.contains(&WakeEvent::Stop) {
                 return Err(SourceError::Stopped);
@@ -121,8 +121,9 @@ impl CameraSession<'_> {
     ) -> Result<Vec<WakeEvent>, SourceError> {
         let mut wait = Wait::new();
         wait.readable(self.worker.stop.as_fd(), WakeEvent::Stop);
-        wait.readable(recorder.writer().event(), WakeEvent::Disks);
-        wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
+        for event in recorder.events() {
+            wait.readable(event, WakeEvent::Disks);
+        }
         if has_room || self.is_by_udp() {
             camera.link().hear(&mut wait, WakeEvent::Socket);
         }
@@ -148,12 +149,12 @@ impl CameraSession<'_> {
         if report_at.is_none() {
             wait.add(camera.link().as_fd(), PollFlags::OUT, WakeEvent::Writable);
         }
-        let next = recorder.writer().next_at();
+        let next = recorder.next_at();
         let until = [next, due, report_at, self.bye_at(recorder, has_room)]
             .into_iter()
             .flatten();
         let until = until.fold(silent_at, Time::min);
-        Ok(wait.sleep(recorder.writer().arm(), Some(until))?)
+        Ok(wait.sleep(recorder.arm(), Some(until))?)
     }
 
     /// True if any track arrives by UDP. The camera may have chosen another transport than was asked for.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use engine::clock;
@@ -9,14 +10,23 @@ use engine::stream::BlockReader;
 use sched::units::{Nanos, Time};
 
 use super::answer::Answer;
+use super::burst::{self, PACKETS_MAX};
 use super::parameters::Changes;
 use crate::play::presentation::Presentation;
-use crate::rtp::packet::Header;
+use crate::play::{OutPacket, PlayError};
+use crate::rtp::packet::{HEADER_BYTES, Header};
+use crate::rtsp::link::Link;
 use crate::rtsp::reports::{frame, source_description};
 use crate::rtsp::transport::Transport;
 
 /// Interval of sender reports.
 const REPORT_EVERY: Nanos = Nanos::from_secs(5);
+
+/// By UDP this many bytes are sent at a time, then nothing for [`PACE`]: 32 MB/s. The receive buffer of a player has
+/// 212,992 bytes unless it asks for more (`net.core.rmem_default`), each packet of 1,400 bytes takes 2,304 of them, and
+/// key frames are longer than that.
+const PACED_BYTES: usize = 32 << 10;
+const PACE: Nanos = Nanos::from_millis(1);
 
 /// While this many bytes of replies wait, no more requests are read.
 const ANSWERS_BYTES_MAX: usize = 64 << 10;
@@ -49,9 +59,8 @@ pub(super) struct Tally {
     pub(super) copied_bytes: u64,
 }
 
-/// A presentation and its output.
-pub(super) struct Outgoing<'a> {
-    pub(super) playback: Presentation<'a>,
+/// The transports of a player, with what is sent between its packets.
+pub(super) struct PlayerOutput<'a> {
     pub(super) transports: &'a [Option<Transport>],
     sent: &'a mut [SentCounts],
     tally: Tally,
@@ -61,39 +70,56 @@ pub(super) struct Outgoing<'a> {
     pub(super) full: Option<Destination>,
     /// Replies and reports, which are sent between two packets.
     pub(super) between: VecDeque<u8>,
-    /// Changes of the reservation that are under way.
-    pub(super) changes: Changes,
-    /// When BYE is sent, after the last packet.
-    pub(super) farewell_at: Option<Time>,
+    pub(super) pace: Pace,
     /// A time of the monotonic clock, and the wall clock at that time.
-    pub(super) ntp: (Time, u64),
+    ntp: (Time, u64),
 }
 
-impl<'a> Outgoing<'a> {
+/// The pace of datagrams within a frame.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pace {
+    bytes: usize,
+    until: Time,
+}
+
+impl Pace {
+    /// Counts sent bytes.
+    fn sent(&mut self, bytes: usize, now: Time) {
+        if now >= self.until.saturating_add(PACE) {
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        if self.bytes >= PACED_BYTES {
+            *self = Self {
+                bytes: 0,
+                until: now.saturating_add(PACE),
+            };
+        }
+    }
+
+    /// Nothing is sent before this time.
+    pub(super) fn until(&self) -> Time {
+        self.until
+    }
+}
+
+impl<'a> PlayerOutput<'a> {
     /// Output on these transports. `sent` is what has been sent of each track before.
-    pub(super) fn new(
-        playback: Presentation<'a>,
-        transports: &'a [Option<Transport>],
-        sent: &'a mut [SentCounts],
-    ) -> Self {
+    pub(super) fn new(transports: &'a [Option<Transport>], sent: &'a mut [SentCounts]) -> Self {
         // A sender report is due at once.
         sent.iter_mut().for_each(|of| of.reported = None);
         Self {
-            playback,
             transports,
             sent,
             tally: Tally::default(),
             packet_sent: 0,
             full: None,
             between: VecDeque::new(),
-            changes: Changes::default(),
-            farewell_at: None,
+            pace: Pace::default(),
             ntp: (clock::now(), ntp_now()),
         }
     }
-}
 
-impl Outgoing<'_> {
     /// Queues a reply between two packets.
     pub(super) fn queue(&mut self, said: Answer) -> io::Result<()> {
         let mut bytes = Vec::new();
@@ -109,45 +135,116 @@ impl Outgoing<'_> {
         self.between.len() >= ANSWERS_BYTES_MAX
     }
 
-    /// Waits for changes of the reservation, and queues the replies.
-    pub(super) fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
-        self.playback.readers().for_each(BlockReader::settle);
-        for said in std::mem::take(&mut self.changes).settled() {
-            self.queue(said.session(id, timeout))?;
-        }
-        Ok(())
-    }
-
     /// Counts so far.
     pub(super) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Counts copied bytes.
-    pub(super) fn note_copied(&mut self, bytes: usize) {
-        self.tally.copied_bytes += bytes as u64;
+    /// True if packets of a track are sent.
+    pub(super) fn is_played(&self, track: usize) -> bool {
+        self.transports.get(track).is_some_and(Option::is_some)
     }
 
-    /// Counts a packet of a track that has been sent.
-    pub(super) fn note_sent(&mut self, track: usize, len: usize) {
-        self.tally.packets += 1;
-        self.tally.bytes += len as u64;
-        if let Some(sent) = self.sent.get_mut(track) {
-            sent.packets = sent.packets.wrapping_add(1);
-            sent.octets = sent.octets.wrapping_add(len as u32 - 12);
+    /// Sends packets, at least one, with as few system calls as possible: over the connection all of them, by UDP
+    /// those of the first one's track. Returns the number of packets that have been sent completely.
+    pub(super) fn send(&mut self, link: &mut Link, packets: &[OutPacket<'_>]) -> io::Result<usize> {
+        let Some(first) = packets.first() else {
+            return Ok(0);
+        };
+        let count = match self.transports.get(first.track) {
+            Some(Some(Transport::Udp { rtp, .. })) => {
+                let of_track = packets.iter().take_while(|of| of.track == first.track);
+                let of_track = of_track.count();
+                let count = burst::datagrams(rtp, &packets[..of_track])?;
+                if count < of_track {
+                    self.full = Some(Destination::Track(first.track));
+                }
+                let bytes = packets[..count].iter().map(OutPacket::bytes).sum();
+                self.pace.sent(bytes, clock::now());
+                count
+            }
+            _ => self.send_interleaved(link, packets)?,
+        };
+        packets[..count].iter().for_each(|of| self.note_sent(of));
+        Ok(count)
+    }
+
+    fn send_interleaved(
+        &mut self,
+        link: &mut Link,
+        packets: &[OutPacket<'_>],
+    ) -> io::Result<usize> {
+        let channel = |track: usize| match self.transports.get(track) {
+            Some(Some(Transport::Interleaved { rtp, .. })) => Some(*rtp),
+            _ => None,
+        };
+        let is_of_connection = |of: &&OutPacket<'_>| channel(of.track).is_some();
+        let count = packets.iter().take_while(is_of_connection).count();
+        let packets = &packets[..count];
+        let channel = |track| channel(track).unwrap_or_default();
+        let written = burst::interleaved(link, packets, channel, self.packet_sent)?;
+        let mut left = self.packet_sent + written.unwrap_or(0);
+        if link.is_secure() {
+            self.tally.copied_bytes += written.unwrap_or(0) as u64;
+        }
+        let mut sent = 0;
+        for packet in packets {
+            let bytes = burst::interleaved_bytes(packet);
+            if left < bytes {
+                break;
+            }
+            left -= bytes;
+            sent += 1;
+        }
+        self.packet_sent = left;
+        if sent < count {
+            self.full = Some(Destination::Connection);
+        }
+        Ok(sent)
+    }
+
+    /// Sends replies and reports; returns true if all of them are sent.
+    pub(super) fn send_between(&mut self, link: &mut Link) -> io::Result<bool> {
+        let bytes = self.between.make_contiguous();
+        if let Some(count) = link.write(bytes)? {
+            drop(self.between.drain(..count));
+        }
+        self.full = (!self.between.is_empty()).then_some(Destination::Connection);
+        Ok(self.full.is_none())
+    }
+
+    /// The descriptor of a destination.
+    pub(super) fn fd_of<'b>(&'b self, full: Destination, link: &'b Link) -> BorrowedFd<'b> {
+        let track = match full {
+            Destination::Connection => None,
+            Destination::Track(track) => self.transports[track].as_ref(),
+        };
+        match track {
+            Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
+            _ => link.as_fd(),
         }
     }
 
-    /// Queues a sender report for the track of the next packet, if one is due.
-    pub(super) fn report(&mut self, track: usize) {
+    /// Counts a packet of a track that has been sent.
+    fn note_sent(&mut self, packet: &OutPacket<'_>) {
+        self.tally.packets += 1;
+        self.tally.bytes += packet.bytes() as u64;
+        if let Some(sent) = self.sent.get_mut(packet.track) {
+            sent.packets = sent.packets.wrapping_add(1);
+            sent.octets = sent.octets.wrapping_add(packet.body.len() as u32);
+        }
+    }
+
+    /// Queues a sender report for a track, if one is due before its next packet, which has this header and whose
+    /// timestamp means the time `plays_at`.
+    pub(super) fn report(&mut self, track: usize, header: &[u8; HEADER_BYTES], plays_at: Time) {
         let now = clock::now();
-        let header = self.playback.header();
-        let Some(header) = header.and_then(|header| Header::parse(&header)) else {
+        let Some(header) = Header::parse(header) else {
             return;
         };
         // The due time of the packet, not the current one: players synchronise tracks by this, also when packets
         // are late.
-        let ntp = self.ntp_at(self.playback.plays_at());
+        let ntp = self.ntp_at(plays_at);
         let Some(sent) = self.sent.get_mut(track) else {
             return;
         };
@@ -186,6 +283,62 @@ impl Outgoing<'_> {
         let (from, ntp) = self.ntp;
         let after_ns = i128::from(at.get()) - i128::from(from.get());
         ntp.wrapping_add_signed(((after_ns << 32) / 1_000_000_000) as i64)
+    }
+}
+
+/// A presentation and its output.
+pub(super) struct Outgoing<'a> {
+    pub(super) playback: Presentation<'a>,
+    pub(super) output: PlayerOutput<'a>,
+    /// Changes of the reservation that are under way.
+    pub(super) changes: Changes,
+    /// When BYE is sent, after the last packet.
+    pub(super) farewell_at: Option<Time>,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new(playback: Presentation<'a>, output: PlayerOutput<'a>) -> Self {
+        Self {
+            playback,
+            output,
+            changes: Changes::default(),
+            farewell_at: None,
+        }
+    }
+
+    /// Waits for changes of the reservation, and queues the replies.
+    pub(super) fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
+        self.playback.readers().for_each(BlockReader::settle);
+        for said in std::mem::take(&mut self.changes).settled() {
+            self.output.queue(said.session(id, timeout))?;
+        }
+        Ok(())
+    }
+
+    /// Queues a sender report for the track of the next packet, if one is due.
+    pub(super) fn report(&mut self, track: usize) {
+        if let Some(header) = self.playback.header() {
+            self.output.report(track, &header, self.playback.plays_at());
+        }
+    }
+
+    /// Sends the packets that are due, as far as the peer takes them.
+    pub(super) fn send_due(&mut self, link: &mut Link) -> Result<(), PlayError> {
+        let output = &mut self.output;
+        let transports = output.transports;
+        let is_played = |track: usize| transports.get(track).is_some_and(Option::is_some);
+        let sent = self
+            .playback
+            .with_due(clock::now(), PACKETS_MAX, is_played, |packets| {
+                let count = output.send(link, packets)?;
+                let bytes: usize = packets[..count].iter().map(OutPacket::bytes).sum();
+                Ok::<_, io::Error>((count, bytes))
+            })?;
+        if let Some(sent) = sent {
+            let (count, bytes) = sent?;
+            self.playback.sent(count, bytes);
+        }
+        Ok(())
     }
 }
 

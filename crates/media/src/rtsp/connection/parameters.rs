@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::stream::{Change, ChangeResult, Refusal, StreamChange};
+use engine::stream::{Change, ChangeResult, Changer, Refusal, StreamChange};
 use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -52,9 +52,11 @@ fn outcome(request: &ClientRequest, member: Option<&Session>) -> Outcome {
         // It keeps the session alive.
         return Outcome::Reply(said(StatusCode::Ok));
     }
-    let Some(member) = member else {
+    let Some(changer) = member.and_then(Session::changer) else {
         let said = said(StatusCode::MethodNotValidInThisState);
-        return Outcome::Reply(said.reason("nothing is reserved yet: SETUP a track first"));
+        return Outcome::Reply(said.reason(
+            "nothing is reserved: SETUP a track first; a live stream needs no reservation",
+        ));
     };
     let unknown: Vec<&str> = lines(request.body())
         .map(|(name, _)| name)
@@ -70,12 +72,20 @@ fn outcome(request: &ClientRequest, member: Option<&Session>) -> Outcome {
             Ok(wish) => Outcome::Change(wish),
             Err(said) => Outcome::Reply(said),
         },
-        _ => Outcome::Reply(get(request, member)),
+        _ => Outcome::Reply(get(request, changer)),
     }
 }
 
-fn get(request: &ClientRequest, member: &Session) -> Answer {
-    let (changer, mut text) = (member.changer(), String::new());
+/// The reply to a request in a session without a reservation.
+pub(super) fn without_reservation(request: &ClientRequest) -> Answer {
+    match outcome(request, None) {
+        Outcome::Reply(said) => said,
+        Outcome::Change(_) => answer(Some(request), StatusCode::MethodNotValidInThisState),
+    }
+}
+
+fn get(request: &ClientRequest, changer: &Changer) -> Answer {
+    let mut text = String::new();
     let mut said: Vec<&str> = Vec::new();
     for (name, _) in lines(request.body()) {
         // Each name once: the length of the reply is bounded.
@@ -269,18 +279,22 @@ impl Connection<'_> {
         let session = self.session.as_ref();
         let member = session.and_then(|session| match &session.role {
             Role::Publisher { reserved, .. } => Some(Ok(&reserved.as_ref()?.member)),
-            Role::Player { parts, .. } => Some(named_part(request, parts)),
+            Role::Player { parts } => Some(named_part(request, parts)),
+            Role::Viewer { .. } => None,
         });
         let said = match member.transpose() {
-            Ok(member) => match (outcome(request, member.map(|member| &**member)), member) {
-                (Outcome::Change(wish), Some(member)) => {
-                    reply_to_change(request, member, wish, member.changer().change(wish))
+            Ok(member) => {
+                let changer = member.and_then(|member| Some((member, member.changer()?)));
+                match (outcome(request, member.map(|member| &**member)), changer) {
+                    (Outcome::Change(wish), Some((member, changer))) => {
+                        reply_to_change(request, member, wish, changer.change(wish))
+                    }
+                    (Outcome::Reply(said), _) => said,
+                    (Outcome::Change(_), None) => {
+                        answer(Some(request), StatusCode::InternalServerError)
+                    }
                 }
-                (Outcome::Reply(said), _) => said,
-                (Outcome::Change(_), None) => {
-                    answer(Some(request), StatusCode::InternalServerError)
-                }
-            },
+            }
             Err(said) => said,
         };
         match &self.session {

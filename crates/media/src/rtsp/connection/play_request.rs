@@ -108,7 +108,6 @@ pub(super) struct Playable<'a> {
     pub(super) paused: Option<&'a [Option<Place>]>,
     /// Which parts may be played.
     pub(super) selection: PartSelection,
-    pub(super) is_live: bool,
 }
 
 /// The parts of a session that a PLAY may begin with.

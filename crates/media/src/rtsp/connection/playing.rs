@@ -2,9 +2,8 @@
 
 mod sending;
 
-use std::io::{self, IoSlice};
-use std::net::UdpSocket;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use engine::clock;
@@ -13,16 +12,16 @@ use engine::stream::BlockReader;
 use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Destination, Outgoing, SentCounts, Tally, farewell};
+use super::outgoing::{Outgoing, PlayerOutput, SentCounts, Tally, farewell};
 use super::parameters::named_part;
 use super::play_request::{PartSelection, PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::player_rate_min;
 use super::target::unknown_part;
 use super::unwanted::PlayRefusal;
+use super::viewing::is_from_now;
 use super::{ClientRequest, Connection, ConnectionError, NextStep, Part, Role, RtspSession};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
@@ -31,7 +30,6 @@ use crate::play::presentation::{self, DriftFollower, Presentation, media_ns};
 use crate::play::{Continuation, FollowingRecordings, Origin, PlayError, Playback, Upcoming};
 use crate::rtsp::input::Next;
 use crate::rtsp::poll::Wait;
-use crate::rtsp::reports::frame;
 use crate::rtsp::server::Shared;
 use crate::rtsp::transport::Transport;
 use crate::session::Scale;
@@ -70,9 +68,22 @@ impl PlayEnd {
 impl Connection<'_> {
     /// Answers PLAY.
     pub(super) fn begin_play(&mut self, request: &ClientRequest) -> (Response<Vec<u8>>, NextStep) {
+        let becomes_viewer = match is_from_now(request) {
+            true => self.become_viewer(request),
+            false => Ok(false),
+        };
+        let role = self.session.as_ref().map(|session| &session.role);
+        match becomes_viewer {
+            Ok(true) => return self.begin_view(request),
+            Ok(false) if matches!(role, Some(Role::Viewer { .. })) => {
+                return self.begin_view(request);
+            }
+            Ok(false) => {}
+            Err(refused) => return (refused.done(), NextStep::Read),
+        }
         let Some(RtspSession {
             id,
-            role: Role::Player { parts, .. },
+            role: Role::Player { parts },
             ..
         }) = &self.session
         else {
@@ -134,7 +145,7 @@ impl Connection<'_> {
     /// The state of the session for a PLAY; or the status and the reason of its refusal.
     fn playable(&self) -> Result<Playable<'_>, (StatusCode, String)> {
         let Some(RtspSession {
-            role: Role::Player { parts, is_live },
+            role: Role::Player { parts },
             paused,
             transports,
             ..
@@ -168,21 +179,22 @@ impl Connection<'_> {
             transports,
             paused: paused.as_deref(),
             selection: PartSelection::All,
-            is_live: *is_live,
         })
     }
 
     /// Plays, also what further PLAY requests ask for; returns false if the connection ends.
-    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, ConnectionError> {
-        let mut next = Some(wanted);
-        while let Some(wanted) = next {
-            match self.play_once(*wanted)? {
-                None => return Ok(false),
-                Some(NextStep::Play(again)) => next = Some(again),
-                Some(NextStep::Read | NextStep::Record) => next = None,
-            }
+    pub(super) fn play(&mut self, mut next: NextStep) -> Result<bool, ConnectionError> {
+        loop {
+            let after = match next {
+                NextStep::Play(wanted) => self.play_once(*wanted)?,
+                NextStep::View => self.view()?,
+                NextStep::Read | NextStep::Record => return Ok(true),
+            };
+            let Some(after) = after else {
+                return Ok(false);
+            };
+            next = after;
         }
-        Ok(true)
     }
 
     /// Plays one request to its end; returns `None` if the connection has ended.
@@ -194,7 +206,7 @@ impl Connection<'_> {
         let mut sent = std::mem::take(&mut session.sent);
         let RtspSession {
             id,
-            role: Role::Player { parts, .. },
+            role: Role::Player { parts },
             transports,
             ..
         } = &session
@@ -268,7 +280,7 @@ impl Connection<'_> {
                 self.session = Some(session);
                 let (said, next) = self.begin_play(&request);
                 self.tell(&said)?;
-                if matches!(next, NextStep::Play(_)) {
+                if matches!(next, NextStep::Play(_) | NextStep::View) {
                     return Ok(Some(next));
                 }
                 if let Some(wanted) = self.go_on(terms, continuations) {
@@ -297,9 +309,9 @@ impl Connection<'_> {
         let Some(playback) = presentation(shared, parts, wanted)? else {
             return Ok(PlayEnd::Completed);
         };
-        let mut out = Outgoing::new(playback, transports, sent);
+        let mut out = Outgoing::new(playback, PlayerOutput::new(transports, sent));
         let end = self.send_all_of(&mut out, parts, &live, id);
-        *tally = out.tally();
+        *tally = out.output.tally();
         end
     }
 }

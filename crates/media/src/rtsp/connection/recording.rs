@@ -24,7 +24,7 @@ use crate::rtsp::poll::Wait;
 use crate::rtsp::receive::{ITEMS_AT_A_TIME, PartialPacket, ReceiveError, WakeEvent};
 use crate::rtsp::reports::Reports;
 use crate::rtsp::transport::Transport;
-use crate::session::registry::Session;
+use crate::session::registry::{Session, SessionSubject};
 use steps::{Action, Conditions, EndReason, RecordingSteps, SleepKind, SleepPlan};
 
 /// The end of a recording.
@@ -115,21 +115,27 @@ impl Connection<'_> {
         else {
             return Ok(true);
         };
-        let Some(RecordingReservation {
-            stream,
-            writing,
-            member,
-        }) = reserved.take()
-        else {
+        let Some(RecordingReservation { disks, member }) = reserved.take() else {
             return Ok(true);
         };
+        let SessionSubject {
+            volume, recording, ..
+        } = member.about();
         let name = RecordingName {
-            volume: writing.archive().volume().name().to_owned(),
-            number: writing.number(),
+            volume: volume.clone(),
+            number: *recording,
         };
+        let (stream, writing) = disks.unzip();
+        let streams = self.shared.archives.live();
+        let recorder = match (&stream, writing) {
+            (Some(stream), Some(writing)) => {
+                RtpRecorder::new(stream, writing, description, Arc::clone(&member), streams)
+            }
+            _ => RtpRecorder::live_only(&name.volume, description, streams),
+        };
+        let mut recorder = recorder?;
         tracing::info!(peer = %self.peer, volume = name.volume, recording = name.number, "a recording begins");
         transports.iter().flatten().for_each(Transport::widen);
-        let mut recorder = RtpRecorder::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         self.recording = Some(Arc::clone(&member));
         let run = RecordingRun {
@@ -147,7 +153,9 @@ impl Connection<'_> {
         drop(stream);
         self.recording = None;
         drop(member);
-        self.shared.archives.looks().look_at(&name.volume);
+        if name.number > 0 {
+            self.shared.archives.looks().look_at(&name.volume);
+        }
         self.leave_recording(end?, session, changes)
     }
 
@@ -295,7 +303,7 @@ impl Connection<'_> {
         run: &mut RecordingRun<'_, '_>,
     ) -> Result<Option<RecordingEnd>, ConnectionError> {
         match action {
-            Action::DrainDisks => run.recorder.writer().drain(),
+            Action::DrainDisks => run.recorder.drain(),
             Action::ReceiveDatagrams(track, kind) => {
                 let mut receiver = self.receiver();
                 receiver.udp(run.recorder, run.transports, track, kind)?;
@@ -382,8 +390,9 @@ impl Connection<'_> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), WakeEvent::Stop);
         wait.readable(run.member.ends(), WakeEvent::Stop);
-        wait.readable(recorder.writer().event(), WakeEvent::Disks);
-        wait.readable(recorder.writer().memory_event(), WakeEvent::Disks);
+        for event in recorder.events() {
+            wait.readable(event, WakeEvent::Disks);
+        }
         let is_interleaved = |transport: &Option<Transport>| {
             matches!(transport, Some(Transport::Interleaved { .. }))
         };
@@ -405,9 +414,9 @@ impl Connection<'_> {
             wait.add(self.link.as_fd(), PollFlags::OUT, WakeEvent::Writable);
         }
         let silent_at = self.heard.saturating_add(self.timeout());
-        let due = recorder.writer().next_at().into_iter().chain(plan.until);
+        let due = recorder.next_at().into_iter().chain(plan.until);
         let until = due.chain([silent_at]).min();
-        let may_block = recorder.writer().arm() && plan.sleep == SleepKind::Block;
+        let may_block = recorder.arm() && plan.sleep == SleepKind::Block;
         Ok(wait.sleep(may_block, until)?)
     }
 }

@@ -8,13 +8,16 @@ use rtsp_types::StatusCode;
 use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, TRANSPORT, Transports};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
+use volume::name::flaw;
 
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::SentCounts;
 use super::target::{PlayableRecording, recorded_to, target, unopened};
 use super::{
-    ClientRequest, Connection, Part, RecordingReservation, ReservedStream, Role, RtspSession,
+    ClientRequest, Connection, Part, RecordingDestination, RecordingReservation, ReservedStream,
+    Role, RtspSession,
 };
+use crate::archive::archives::OpenError;
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::AccessRight;
 use crate::rtsp::transport::{Transport, transports};
@@ -35,7 +38,7 @@ pub(super) fn player_rate_min(block_bytes: u64) -> BytesPerSecond {
 const MEASURED_BLOCKS_MIN: u64 = 8;
 
 /// The refusal if the host has no descriptor or no random numbers for a session.
-fn host_refusal(request: &ClientRequest, error: &std::io::Error) -> Answer {
+pub(super) fn host_refusal(request: &ClientRequest, error: &std::io::Error) -> Answer {
     answer(Some(request), StatusCode::ServiceUnavailable).reason(error.to_string())
 }
 
@@ -45,8 +48,8 @@ impl Connection<'_> {
         if self.session.is_some() {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
-        let volume = match recorded_to(request) {
-            Ok(volume) => volume,
+        let (volume, is_live) = match recorded_to(request) {
+            Ok(named) => named,
             Err(said) => return said,
         };
         if let Err(said) = self.may(request, AccessRight::Record, &volume) {
@@ -71,19 +74,31 @@ impl Connection<'_> {
                 return answer(Some(request), StatusCode::BadRequest).reason(error.to_string());
             }
         };
-        let block = self.shared.config.block;
-        let archive = match self.shared.archives.open(&volume, Some(block)) {
-            Ok(archive) => archive,
-            Err(error) => return unopened(request, &error),
+        let destination = match is_live {
+            true => match flaw(&volume) {
+                None => RecordingDestination::Live(volume),
+                Some(flaw) => {
+                    return answer(Some(request), StatusCode::BadRequest).reason(flaw.to_string());
+                }
+            },
+            false => match self.open_to_record(&volume) {
+                Ok(archive) => RecordingDestination::Archive(archive),
+                Err(error) => return unopened(request, &error),
+            },
         };
         let tracks = description.tracks().len();
         let role = Role::Publisher {
-            archive,
+            destination,
             description: Box::new(description),
             rate_from,
             reserved: None,
         };
         self.begin(request, role, tracks)
+    }
+
+    fn open_to_record(&self, volume: &str) -> Result<Arc<Archive>, OpenError> {
+        let block = self.shared.config.block;
+        self.shared.archives.open(volume, Some(block))
     }
 
     fn begin(&mut self, request: &ClientRequest, role: Role, tracks: usize) -> Answer {
@@ -106,6 +121,11 @@ impl Connection<'_> {
 
     /// DESCRIBE: the description of what a URL names.
     pub(super) fn describe(&mut self, request: &ClientRequest) -> Answer {
+        match self.live_streams(request) {
+            Ok(Some(feeds)) => return self.describe_live(request, &feeds),
+            Ok(None) => {}
+            Err(said) => return said,
+        }
         let recorded = match self.recorded(request) {
             Ok(recorded) => recorded,
             Err(said) => return said,
@@ -125,6 +145,11 @@ impl Connection<'_> {
         let text = master
             .description
             .for_players_with(others, extent.start, ends);
+        self.described(request, text)
+    }
+
+    /// The reply with a description.
+    pub(super) fn described(&self, request: &ClientRequest, text: Vec<u8>) -> Answer {
         let base = request
             .request_uri()
             .map(|uri| format!("{}/", uri.as_str().trim_end_matches('/')));
@@ -205,30 +230,34 @@ impl Connection<'_> {
                 let mut tracks = description.tracks().iter();
                 tracks.all(|track| track.control.is_none())
             }
-            Role::Player { .. } => false,
+            Role::Player { .. } | Role::Viewer { .. } => false,
         };
         let only = session.transports.len() == 1 && (asked.is_empty() || has_no_names);
         named.or(only.then_some(0))
     }
 
-    /// Begins the session of a player, with its reservations.
+    /// Begins the session of a player, with its reservations, or of a viewer of live streams.
     fn begin_player(&mut self, request: &ClientRequest) -> Result<(), Answer> {
-        let recorded = self.recorded(request)?;
-        let is_live = target(request).is_some_and(|target| target.is_live);
-        let mut tracks = 0;
-        let mut parts = Vec::with_capacity(recorded.len());
-        for of in recorded {
-            let first_track = tracks;
-            tracks += of.description.tracks().len();
-            // All or nothing: if one is refused, the ones before are given back.
-            parts.push(self.part(request, of, first_track)?);
-        }
-        let begun = self.begin(request, Role::Player { parts, is_live }, tracks);
+        let (role, tracks) = match self.live_streams(request)? {
+            Some(feeds) => self.viewer(request, feeds)?,
+            None => {
+                let mut tracks = 0;
+                let mut parts = Vec::new();
+                for of in self.recorded(request)? {
+                    let first_track = tracks;
+                    tracks += of.description.tracks().len();
+                    // All or nothing: if one is refused, the ones before are given back.
+                    parts.push(self.part(request, of, first_track)?);
+                }
+                (Role::Player { parts }, tracks)
+            }
+        };
+        let begun = self.begin(request, role, tracks);
         if begun.is_ok() { Ok(()) } else { Err(begun) }
     }
 
     /// Reserves for playing a recording.
-    fn part(
+    pub(super) fn part(
         &self,
         request: &ClientRequest,
         recorded: PlayableRecording,
@@ -327,12 +356,12 @@ impl Connection<'_> {
         Ok(ReservedStream(stream))
     }
 
-    /// Reserves for a recording, unless that has been done.
+    /// Reserves for a recording, unless that has been done. A stream that is live only needs no reservation.
     pub(super) fn reserve_recording(&mut self, request: &ClientRequest) -> Result<(), Answer> {
         let Some(RtspSession {
             role:
                 Role::Publisher {
-                    archive,
+                    destination,
                     description,
                     rate_from,
                     reserved: None,
@@ -341,6 +370,31 @@ impl Connection<'_> {
         }) = &self.session
         else {
             return Ok(());
+        };
+        let name = match destination {
+            RecordingDestination::Archive(archive) => archive.volume().name(),
+            RecordingDestination::Live(name) => name,
+        };
+        if let Err(busy) = self.shared.archives.live().is_free(name) {
+            return Err(answer(Some(request), StatusCode::Forbidden).reason(busy.to_string()));
+        }
+        let archive = match destination {
+            RecordingDestination::Archive(archive) => archive,
+            RecordingDestination::Live(name) => {
+                let about = SessionSubject {
+                    who: self.peer.to_string(),
+                    does: SessionUse::Relays,
+                    volume: name.clone(),
+                    recording: 0,
+                };
+                let member = self.shared.archives.registry().join_live(about);
+                let member = member.map_err(|error| host_refusal(request, &error))?;
+                self.set_reserved(RecordingReservation {
+                    disks: None,
+                    member,
+                });
+                return Ok(());
+            }
         };
         let rate = description.rate().unwrap_or(self.shared.config.rate);
         let archives = &self.shared.archives;
@@ -366,18 +420,21 @@ impl Connection<'_> {
         };
         let member = self.shared.archives.registry().join(about, &stream);
         let member = member.map_err(|error| host_refusal(request, &error))?;
+        self.set_reserved(RecordingReservation {
+            disks: Some((stream, writing)),
+            member,
+        });
+        Ok(())
+    }
+
+    fn set_reserved(&mut self, reservation: RecordingReservation) {
         if let Some(RtspSession {
             role: Role::Publisher { reserved, .. },
             ..
         }) = &mut self.session
         {
-            *reserved = Some(RecordingReservation {
-                stream,
-                writing,
-                member,
-            });
+            *reserved = Some(reservation);
         }
-        Ok(())
     }
 }
 

@@ -98,8 +98,6 @@ impl Connection<'_> {
         // Without a Range playing continues where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none() && !is_now);
         let paused = paused.unwrap_or_default();
-        let is_live = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
-        let is_from_now = is_now || is_live;
         let is_alone = of.parts.len() == 1;
         let begins = |part: &Part, recording: &Recording, found: Found| {
             // A recording that is played alone is shown by its own clock.
@@ -145,7 +143,7 @@ impl Connection<'_> {
         };
         let at_unix_ns = match was_at {
             Some(at) => at,
-            None if is_from_now => self.now_in(of)?,
+            None if is_now => self.now_in(of)?,
             None => {
                 let found = self.start(&of.parts[0], &of.master, from, scale)?;
                 // Each begins at its own key frame before what was asked for.

@@ -79,24 +79,25 @@ pub(super) fn unknown_part(request: &ClientRequest) -> Option<String> {
     })
 }
 
-fn missing_volume(request: &ClientRequest) -> Answer {
+pub(super) fn missing_volume(request: &ClientRequest) -> Answer {
     answer(Some(request), StatusCode::NotFound)
         .reason("name a volume: rtsp://HOST/VOLUME, with %2B for a plus in its name")
 }
 
-/// The volume that a request records in.
-pub(super) fn recorded_to(request: &ClientRequest) -> Result<String, Answer> {
+/// The volume that a request records in, or the name of a stream that is live only (`/NAME/live`), and whether it is
+/// the latter.
+pub(super) fn recorded_to(request: &ClientRequest) -> Result<(String, bool), Answer> {
     let target = target(request).ok_or_else(|| missing_volume(request))?;
     let refused = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
     let [volume] = &target.volumes[..] else {
         return refused("a recording is made in one volume; a plus in its name is written as %2B");
     };
-    if target.number.is_some() || target.is_live {
+    if target.number.is_some() {
         return refused(
             "a recording gets its number when it begins; name the volume alone: rtsp://HOST/VOLUME",
         );
     }
-    Ok(volume.clone())
+    Ok((volume.clone(), target.is_live))
 }
 
 /// The refusal if a recording or an archive could not be opened.
@@ -169,7 +170,7 @@ impl Connection<'_> {
         let archive = self.shared.archives.open(volume, None);
         let archive = archive.map_err(|error| unopened(request, &error))?;
         let recording = match first {
-            Some(first) if !target.is_live => self
+            Some(first) => self
                 .made_with(&archive, (&first.archive, &first.recording))
                 .map(|made| longest(&made))
                 .map_err(|error| unopened(request, &error.into()))?
@@ -189,14 +190,6 @@ impl Connection<'_> {
                     missing(format!("there is no {which} in volume {volume:?}"))
                 })?,
         };
-        if target.is_live && !archive.goes_on(&recording) {
-            return Err(missing(match archive.is_recorded() {
-                true => format!(
-                    "the recording in volume {volume:?} has no block on the disks yet: try again"
-                ),
-                false => format!("volume {volume:?} is not being recorded"),
-            }));
-        }
         let described = self.shared.archives.describe(&archive, recording);
         let described = described.map_err(|error| unopened(request, &error))?;
         let description = described.description.ok_or_else(|| {

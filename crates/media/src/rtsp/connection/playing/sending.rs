@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Packets that are sent before the next look for requests.
-const AT_A_TIME: usize = 64;
+/// Times that packets are sent before the next look for requests.
+const AT_A_TIME: usize = 8;
 
 /// BYE is sent this long after the last packet: players that reorder packets keep the last ones for a while, and
 /// drop them on a BYE.
@@ -35,23 +35,24 @@ impl Connection<'_> {
         // Requests that have arrived together with PLAY have been read already.
         let mut has_input = true;
         loop {
-            if has_input && !out.has_too_many_replies() {
+            if has_input && !out.output.has_too_many_replies() {
                 if let Some(end) = self.answer_while_playing(out, parts, id)? {
                     return self.leave(out, end, parts, id);
                 }
-                has_input = out.has_too_many_replies();
+                has_input = out.output.has_too_many_replies();
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
                 return Err(ConnectionError::Silent(self.timeout()));
             }
             while let Some(said) = out.changes.answered() {
-                out.queue(said.session(id, self.shared.config.timeout))?;
+                out.output
+                    .queue(said.session(id, self.shared.config.timeout))?;
             }
             let Some(until) = self.send_due_or_farewell(out, parts, id)? else {
                 return Ok(PlayEnd::Completed);
             };
             // Requests that wait because there were too many replies are answered at once.
-            let until = match has_input && !out.has_too_many_replies() {
+            let until = match has_input && !out.output.has_too_many_replies() {
                 true => clock::now(),
                 false => until,
             };
@@ -60,7 +61,7 @@ impl Connection<'_> {
                 return Ok(PlayEnd::Closed);
             }
             if ready.contains(&WakeEvent::SessionEnded) {
-                out.farewell();
+                out.output.farewell();
                 self.flush(out, parts)?;
                 return Ok(PlayEnd::Closed);
             }
@@ -75,10 +76,10 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&WakeEvent::Writable) {
-                out.full = None;
+                out.output.full = None;
             }
             if ready.contains(&WakeEvent::Datagram) {
-                self.take_keepalives(out.transports);
+                self.take_keepalives(out.output.transports);
             }
             if ready.contains(&WakeEvent::Socket) {
                 match self.receive(4_096)? {
@@ -122,12 +123,12 @@ impl Connection<'_> {
         match self.send_due(out) {
             Ok(None) => {
                 out.settle_changes(id, self.shared.config.timeout)?;
-                out.farewell();
+                out.output.farewell();
                 self.flush(out, parts)?;
                 Ok(None)
             }
             Err(error @ ConnectionError::Play(PlayError::Grown(_))) => {
-                out.farewell();
+                out.output.farewell();
                 // As far as the peer takes it: the connection is closed in any case.
                 let _ = self.flush(out, parts);
                 Err(error)
@@ -140,15 +141,16 @@ impl Connection<'_> {
     /// are sent.
     fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, ConnectionError> {
         for _ in 0..AT_A_TIME {
-            if out.full.is_some() {
+            if out.output.full.is_some() {
                 // Blocks that have been read are taken in all the same: the thread may not sleep before that.
                 out.playback.read_ahead()?;
                 return Ok(Some(Time::MAX));
             }
-            if out.packet_sent == 0 && !out.between.is_empty() && !self.send_between(out)? {
+            let has_between = out.output.packet_sent == 0 && !out.output.between.is_empty();
+            if has_between && !out.output.send_between(&mut self.link)? {
                 return Ok(Some(Time::MAX));
             }
-            match out.playback.advance(out.packet_sent > 0)? {
+            match out.playback.advance(out.output.packet_sent > 0)? {
                 Upcoming::Nothing => {
                     let now = clock::now();
                     let farewell_at = now.saturating_add(FAREWELL_AFTER);
@@ -157,20 +159,19 @@ impl Connection<'_> {
                 }
                 Upcoming::Unread => return Ok(Some(out.playback.past_end())),
                 Upcoming::Packet { due, track, kind } => {
-                    let is_played =
-                        kind == Kind::Rtp && out.transports.get(track).is_some_and(Option::is_some);
-                    if !is_played {
+                    if kind != Kind::Rtp || !out.output.is_played(track) {
                         out.playback.done();
                         continue;
                     }
+                    let due = due.max(out.output.pace.until());
                     if clock::now() < due {
                         return Ok(Some(due));
                     }
                     out.report(track);
-                    if out.packet_sent == 0 && !out.between.is_empty() {
+                    if out.output.packet_sent == 0 && !out.output.between.is_empty() {
                         continue;
                     }
-                    self.send_packet(out, track)?;
+                    out.send_due(&mut self.link)?;
                 }
             }
         }
@@ -178,58 +179,17 @@ impl Connection<'_> {
         Ok(Some(clock::now()))
     }
 
-    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), ConnectionError> {
-        let len = out.playback.packet_len();
-        let (sent, full) = match &out.transports[track] {
-            Some(Transport::Interleaved { rtp, .. }) => {
-                let frame = frame(*rtp, len);
-                let link = &mut self.link;
-                let sent =
-                    out.playback
-                        .send(|parts| link.writev(parts), &frame, out.packet_sent)?;
-                (sent, Destination::Connection)
-            }
-            Some(Transport::Udp { rtp, .. }) => {
-                let sent = out.playback.send(|parts| datagram(rtp, parts), &[], 0)?;
-                (sent, Destination::Track(track))
-            }
-            None => (None, Destination::Connection),
-        };
-        let Some((count, all)) = sent else {
-            out.full = Some(full);
-            return Ok(());
-        };
-        out.packet_sent += count;
-        if full == Destination::Connection && self.link.is_secure() {
-            out.note_copied(count);
-        }
-        if out.packet_sent == all {
-            out.packet_sent = 0;
-            out.note_sent(track, len);
-            out.playback.sent(len);
-        } else {
-            out.full = Some(full);
-        }
-        Ok(())
-    }
-
-    /// Sends replies and reports; returns true if all of them are sent.
-    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, ConnectionError> {
-        let bytes = out.between.make_contiguous();
-        if let Some(count) = self.link.write(bytes)? {
-            drop(out.between.drain(..count));
-        }
-        out.full = (!out.between.is_empty()).then_some(Destination::Connection);
-        Ok(out.full.is_none())
-    }
-
     /// Sends the rest of a packet that has been sent in part, and all replies and reports.
     fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), ConnectionError> {
         let until = clock::now().saturating_add(super::super::ANSWER_WITHIN);
-        while out.packet_sent > 0 || !out.between.is_empty() {
-            if let Some(full) = out.full {
+        while out.output.packet_sent > 0 || !out.output.between.is_empty() {
+            if let Some(full) = out.output.full {
                 let mut wait = Wait::new();
-                wait.add(self.fd_of(full, out), PollFlags::OUT, WakeEvent::Writable);
+                wait.add(
+                    out.output.fd_of(full, &self.link),
+                    PollFlags::OUT,
+                    WakeEvent::Writable,
+                );
                 wait.readable(self.shared.stop.as_fd(), WakeEvent::Stop);
                 // A session that was ended does not wait for a peer that takes nothing.
                 for part in parts {
@@ -244,13 +204,12 @@ impl Connection<'_> {
                         None => continue,
                     });
                 }
-                out.full = None;
+                out.output.full = None;
             }
-            if out.packet_sent > 0 {
-                let track = out.playback.track();
-                self.send_packet(out, track)?;
+            if out.output.packet_sent > 0 {
+                out.send_due(&mut self.link)?;
             } else {
-                self.send_between(out)?;
+                out.output.send_between(&mut self.link)?;
             }
         }
         Ok(())
@@ -268,7 +227,7 @@ impl Connection<'_> {
         for part in parts {
             wait.readable(part.member.ends(), WakeEvent::SessionEnded);
         }
-        if !out.has_too_many_replies() {
+        if !out.output.has_too_many_replies() {
             self.link.hear(&mut wait, WakeEvent::Socket);
         }
         for live in live {
@@ -277,11 +236,15 @@ impl Connection<'_> {
         for reader in out.playback.readers() {
             wait.readable(reader.event(), WakeEvent::Disks);
         }
-        for transport in out.transports.iter().flatten() {
+        for transport in out.output.transports.iter().flatten() {
             transport.hear(&mut wait, WakeEvent::Datagram);
         }
-        if let Some(full) = out.full {
-            wait.add(self.fd_of(full, out), PollFlags::OUT, WakeEvent::Writable);
+        if let Some(full) = out.output.full {
+            wait.add(
+                out.output.fd_of(full, &self.link),
+                PollFlags::OUT,
+                WakeEvent::Writable,
+            );
         }
         let silent = self.heard.saturating_add(self.timeout());
         let due = out.playback.readers().filter_map(BlockReader::next_at);
@@ -289,20 +252,11 @@ impl Connection<'_> {
         Ok(wait.sleep(out.playback.arm(), until)?)
     }
 
-    /// The descriptor of a destination.
-    fn fd_of<'b>(&'b self, full: Destination, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
-        let track = match full {
-            Destination::Connection => None,
-            Destination::Track(track) => out.transports[track].as_ref(),
-        };
-        match track {
-            Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
-            _ => self.link.as_fd(),
-        }
-    }
-
     /// Takes in datagrams, which show that the player is there.
-    fn take_keepalives(&mut self, transports: &[Option<Transport>]) {
+    pub(in crate::rtsp::connection) fn take_keepalives(
+        &mut self,
+        transports: &[Option<Transport>],
+    ) {
         for transport in transports.iter().flatten() {
             if transport.take_keepalives() {
                 self.heard = clock::now();
@@ -325,7 +279,6 @@ impl Connection<'_> {
             transports,
             paused: None,
             selection: PartSelection::All,
-            is_live: false,
         };
         match self.terms_within(request, &of) {
             Err(PlayRefusal::Range(why)) => Some(why),
@@ -343,7 +296,7 @@ impl Connection<'_> {
     ) -> Result<Option<PlayEnd>, ConnectionError> {
         loop {
             // The rest of a packet of the peer may arrive later.
-            if out.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
+            if out.output.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
                 return Ok(None);
             }
             let request = match self.input.next_item()? {
@@ -372,13 +325,16 @@ impl Connection<'_> {
                     in_session(StatusCode::Ok)
                 }
                 // A PLAY that is refused does not end what is played.
-                (None, Method::Play) => match self.refusal_of_play(&request, parts, out.transports)
-                {
-                    Some(why) => in_session(StatusCode::InvalidRange)
-                        .reason(why)
-                        .log(self.peer, &request),
-                    None => return Ok(Some(PlayEnd::Replaced(request, Vec::new(), Vec::new()))),
-                },
+                (None, Method::Play) => {
+                    match self.refusal_of_play(&request, parts, out.output.transports) {
+                        Some(why) => in_session(StatusCode::InvalidRange)
+                            .reason(why)
+                            .log(self.peer, &request),
+                        None => {
+                            return Ok(Some(PlayEnd::Replaced(request, Vec::new(), Vec::new())));
+                        }
+                    }
+                }
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
                     let said = match named_part(&request, parts) {
@@ -394,7 +350,7 @@ impl Connection<'_> {
                     in_session(StatusCode::MethodNotValidInThisState).log(self.peer, &request)
                 }
             };
-            out.queue(said)?;
+            out.output.queue(said)?;
         }
     }
 }
@@ -410,13 +366,4 @@ fn is_bare(request: &ClientRequest) -> bool {
     [RANGE, SCALE, SPEED]
         .iter()
         .all(|name| request.header(name).is_none())
-}
-
-/// Sends a packet by UDP; `None` if the socket takes none now.
-fn datagram(socket: &UdpSocket, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-    match rustix::io::writev(socket, parts) {
-        Ok(count) => Ok(Some(count)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -1,0 +1,186 @@
+//! Live play: packets from memory as they arrive, without a reservation and without the disks.
+
+use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serving};
+use testkit::site::{Site, call};
+use testkit::until;
+
+/// The bodies of packets.
+fn bodies(packets: &[Vec<u8>]) -> Vec<&[u8]> {
+    packets.iter().map(|packet| &packet[12..]).collect()
+}
+
+fn blocks_of_sessions(site: &Site) -> Vec<(String, u64)> {
+    let sessions = call(site, "GET", "/v1/sessions", "").1;
+    let sessions = sessions.as_array().expect("a list").iter();
+    let text = |of: &serde_json::Value| of["does"].as_str().expect("text").to_owned();
+    sessions
+        .map(|of| (text(of), of["blocks"].as_u64().expect("a number")))
+        .collect()
+}
+
+/// A client that plays the first track of a path.
+fn playing(address: std::net::SocketAddr, path: &str) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("DESCRIBE", path, "", "").is(200);
+    client
+        .ask("SETUP", &format!("{path}/track0"), TCP, "")
+        .is(200);
+    client.ask("PLAY", path, "", "").is(200);
+    client
+}
+
+/// Each packet is played as soon as it arrives, while the first block has room for hundreds.
+#[test]
+fn packets_are_played_as_they_arrive() {
+    let (site, serve, address) = serving("");
+    let mut camera = publisher(address, TCP);
+    camera.packet(0, &rtp(1, 1, 7, b"first"));
+    until("it has a key frame", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "cam", "", "").status == 200
+    });
+    // By each path that names it, and several at a time.
+    let mut players: Vec<Client> = ["cam", "cam/1", "cam/live"]
+        .map(|path| playing(address, path))
+        .into();
+    for player in &mut players {
+        assert_eq!(bodies(&player.packets_on(0, 1)), [b"first"]);
+    }
+    for number in 2..6_u16 {
+        camera.packet(0, &rtp(number, number.into(), 7, &number.to_be_bytes()));
+        for player in &mut players {
+            let packets = player.packets_on(0, usize::from(number));
+            assert_eq!(packets[usize::from(number) - 1][12..], number.to_be_bytes());
+        }
+    }
+    assert_eq!(reservations(&site), 1, "the recorder's alone");
+    let mut sessions = blocks_of_sessions(&site);
+    sessions.sort();
+    let watching = ("watches".to_owned(), 0);
+    let expected = [
+        ("records".to_owned(), 0),
+        watching.clone(),
+        watching.clone(),
+        watching,
+    ];
+    assert_eq!(sessions, expected, "nothing was written or read");
+    // Players get BYE and keep their connections when the stream ends.
+    camera.ask("TEARDOWN", "cam", "", "").is(200);
+    for player in &mut players {
+        let reports = player.packets_on(1, 2);
+        assert!(
+            reports
+                .last()
+                .is_some_and(|of| of[9] == 203 || of.windows(2).any(|of| of == [0x81, 203]))
+        );
+        assert_eq!(player.ask("OPTIONS", "cam", "", "").status, 200);
+    }
+    serve.terminate();
+}
+
+/// PAUSE and an earlier time take a reservation, and now gives it back.
+#[test]
+fn pause_and_seek_need_the_disks() {
+    let (site, serve, address) = serving("");
+    let mut camera = publisher(address, TCP);
+    let packet = |number: u16| rtp(number, u32::from(number) * 20, 7, &[number as u8; 1_200]);
+    camera.packet(0, &packet(1));
+    until("it has a key frame", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "cam/live", "", "").status == 200
+    });
+    let mut player = playing(address, "cam/live");
+    player.packets_on(0, 1);
+    // Nothing is on the disks: it is refused, and live play goes on.
+    let said = player.ask("PAUSE", "cam/live", "", "").is(457);
+    assert!(said.body.contains("nothing on the disks yet"), "{said:?}");
+    (2..200).for_each(|number| camera.packet(0, &packet(number)));
+    let last = player.packets_on(0, 199).pop();
+    assert!(last.is_some_and(|last| last[12..] == [199; 1_200]));
+    until("blocks are on the disks", || {
+        let recorders = blocks_of_sessions(&site);
+        recorders
+            .iter()
+            .any(|(does, blocks)| does == "records" && *blocks > 1)
+    });
+    assert_eq!(reservations(&site), 1);
+    player.ask("PAUSE", "cam/live", "", "").is(200);
+    assert_eq!(reservations(&site), 2);
+    player.packets.clear();
+    // The paused time is not on the disks yet: it goes on at the last packet that is.
+    player.ask("PLAY", "cam/live", "", "").is(200);
+    assert!(!player.packets_on(0, 1).is_empty());
+    player.packets.clear();
+    player
+        .ask("PLAY", "cam/live", "Range: npt=now-\r\n", "")
+        .is(200);
+    until("the reservation is given back", || reservations(&site) == 1);
+    player.packets.clear();
+    camera.packet(0, &packet(200));
+    let mut last = Vec::new();
+    while last[..] != [200; 1_200] {
+        let packets = player.next_packets();
+        assert!(!packets.is_empty(), "the connection was closed");
+        last = packets.last().expect("some").1[12..].to_vec();
+    }
+    // From its beginning.
+    player
+        .ask("PLAY", "cam/live", "Range: npt=0.001-\r\n", "")
+        .is(200);
+    assert_eq!(reservations(&site), 2);
+    player.packets.clear();
+    assert_eq!(player.packets_on(0, 1)[0][12..], [1; 1_200]);
+    drop((player, camera));
+    serve.terminate();
+}
+
+/// A publisher may send a stream that is not recorded. It needs no volume.
+#[test]
+fn stream_may_be_live_only() {
+    let (site, serve, address) = serving("");
+    let mut camera = Client::connect(address);
+    camera
+        .ask("ANNOUNCE", "door/live", SDP_TYPE, &sdp(800))
+        .is(200);
+    camera.ask("SETUP", "door/live/one", TCP, "").is(200);
+    camera.ask("RECORD", "door/live", "", "").is(200);
+    camera.packet(0, &rtp(1, 1, 7, b"first"));
+    until("it has a key frame", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "door", "", "").status == 200
+    });
+    let mut player = playing(address, "door");
+    // Far more than a block.
+    for number in 2..500_u16 {
+        camera.packet(0, &rtp(number, number.into(), 7, &[number as u8; 1_300]));
+    }
+    let packets = player.packets_on(0, 499);
+    assert!(
+        packets
+            .iter()
+            .skip(1)
+            .zip(2..)
+            .all(|(packet, number): (_, u16)| packet[12..] == [number as u8; 1_300])
+    );
+    assert_eq!(reservations(&site), 0);
+    player.ask("PAUSE", "door", "", "").is(200);
+    player.ask("PLAY", "door", "", "").is(200);
+    let said = player.ask("PLAY", "door", "Range: npt=5-\r\n", "").is(457);
+    assert!(said.body.contains("live only"), "{said:?}");
+    // Another one of the name is refused while it lasts.
+    let mut other = Client::connect(address);
+    other
+        .ask("ANNOUNCE", "door/live", SDP_TYPE, &sdp(800))
+        .is(200);
+    let said = other.ask("SETUP", "door/live/one", TCP, "").is(403);
+    assert!(said.body.contains("has a source already"), "{said:?}");
+    for name in ["", "..", "a%2Fb"] {
+        let mut bad = Client::connect(address);
+        let said = bad.ask("ANNOUNCE", &format!("{name}/live"), SDP_TYPE, &sdp(800));
+        assert!(said.status == 400 || said.status == 404, "{name}: {said:?}");
+    }
+    camera.ask("TEARDOWN", "door/live", "", "").is(200);
+    let said = Client::connect(address).ask("DESCRIBE", "door/live", "", "");
+    assert_eq!(said.status, 404, "{said:?}");
+    serve.terminate();
+}
