@@ -40,9 +40,10 @@ async fn show(
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingDetail> {
     answer(state.0, move |app| {
-        let (archive, recording) = app.archives.recording(&name, number)?;
-        let of = app.archives.describe(&archive, recording)?;
-        let undecodable = match &of.description {
+        let (archive, of) = app.archives.describe_number(&name, number)?;
+        let recording = of.recording;
+        let is_on_disks = recording.first < recording.end;
+        let undecodable = match of.description.as_ref().filter(|_| is_on_disks) {
             Some(description) => {
                 let (archive, client) = (Arc::clone(&archive), app.archives.client()?);
                 let mut source = Source::new(archive, client, recording, description.clone());

@@ -53,6 +53,18 @@ fn packets_are_played_as_they_arrive() {
             assert_eq!(packets[usize::from(number) - 1][12..], number.to_be_bytes());
         }
     }
+    let listed = call(&site, "GET", "/v1/volumes/cam/recordings", "").1;
+    assert_eq!(
+        (&listed[0]["number"], &listed[0]["blocks"]),
+        (&1.into(), &0.into()),
+        "{listed}"
+    );
+    let shown = call(&site, "GET", "/v1/volumes/cam/recordings/1", "").1;
+    assert_eq!(
+        (&shown["is_recorded"], &shown["blocks"]),
+        (&true.into(), &0.into()),
+        "{shown}"
+    );
     assert_eq!(reservations(&site), 1, "the recorder's alone");
     let mut sessions = blocks_of_sessions(&site);
     sessions.sort();

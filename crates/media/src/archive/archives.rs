@@ -321,7 +321,8 @@ impl Archives {
         Ok(description)
     }
 
-    /// Describes all recordings of a volume, in order; none if the volume is blank. Each takes some reads.
+    /// Describes all recordings of a volume, in order; none if the volume is blank. Each takes some reads. The active
+    /// one is listed from its first key frame on, without blocks at first.
     /// The list ends early when `is_waited_for` returns false, as when the client has gone.
     ///
     /// # Errors
@@ -335,11 +336,55 @@ impl Archives {
             Err(OpenError::Archive(ArchiveError::Empty(_))) => return Ok(Vec::new()),
             other => other?,
         };
+        let begun = self.begun_recording(&archive).map(Ok);
         let recordings = archive.recordings().into_iter();
         recordings
             .take_while(|_| is_waited_for())
             .map(|recording| self.describe(&archive, recording))
+            .chain(begun)
             .collect()
+    }
+
+    /// The description and the times of a recording by its number, and its archive; also of the active one that has no
+    /// block on the disks yet.
+    ///
+    /// # Errors
+    /// When the recording does not exist or cannot be read.
+    pub fn describe_number(
+        &self,
+        volume: &str,
+        number: u64,
+    ) -> Result<(Arc<Archive>, RecordingInfo), OpenError> {
+        let archive = self.open(volume, None)?;
+        let begun = self.begun_recording(&archive);
+        if let Some(begun) = begun.filter(|of| of.recording.number == number) {
+            return Ok((archive, begun));
+        }
+        let (archive, recording) = self.recording(volume, number)?;
+        let info = self.describe(&archive, recording)?;
+        Ok((archive, info))
+    }
+
+    /// The active recording of an archive, if it can be played live and nothing of it is on the disks yet.
+    fn begun_recording(&self, archive: &Archive) -> Option<RecordingInfo> {
+        let feed = self.live.get(archive.volume().name())?;
+        let number = feed.recording().filter(|_| feed.has_picture())?;
+        let next = archive.state().next;
+        archive
+            .recording(Some(number))
+            .is_none()
+            .then(|| RecordingInfo {
+                recording: Recording {
+                    number,
+                    first: next,
+                    end: next,
+                    begun_unix_ns: feed.begun_unix_ns(),
+                },
+                description: Some(feed.description().clone()),
+                length_ns: feed.newest_ns(),
+                ends_ns: feed.newest_ns(),
+                is_recorded: true,
+            })
     }
 }
 
