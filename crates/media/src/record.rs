@@ -218,6 +218,9 @@ impl<'a> RtpRecorder<'a> {
     /// and the time until the first packet is a gap.
     pub fn restart(&mut self) {
         self.tracks.restart();
+        if let Some(output) = self.output.disks_mut() {
+            output.rate.restart();
+        }
     }
 
     /// True if a packet of a track may begin with these bytes.

@@ -183,12 +183,7 @@ impl BlockBuffers {
     /// block expresses 35 minutes of media, which a file that is sent fast may exceed. Returns false if that needs
     /// another block and no buffer is free. In a block of few packets the nearest time is taken instead, or tracks with
     /// clocks that far apart would begin a block with each packet.
-    pub(super) fn fit(
-        &mut self,
-        output: &mut Output<'_>,
-        entry: &mut Entry,
-        len: usize,
-    ) -> bool {
+    pub(super) fn fit(&mut self, output: &mut Output<'_>, entry: &mut Entry, len: usize) -> bool {
         let Some(open) = &self.open else {
             return true;
         };
