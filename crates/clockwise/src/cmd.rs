@@ -2,6 +2,7 @@
 //! server: `serve`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
+mod camera;
 mod disk;
 mod pool;
 mod recording;
@@ -79,7 +80,10 @@ pub enum Command {
     /// Show, check, export and delete recordings made over RTSP, and set how much is kept.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
-    /// Record from cameras that the server connects to.
+    /// Record from cameras: looks at what they send, and creates volumes for them.
+    #[command(subcommand)]
+    Camera(camera::CameraCommand),
+    /// Record from URLs into existing volumes, for scripts; `camera` does more.
     #[command(subcommand)]
     Source(source::SourceCommand),
     /// Show and end RTSP sessions, and change their reservations.
@@ -168,6 +172,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Disk(command) => disk::run_disk(cli, command, output),
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
         Command::Recording(command) => recording::run(&cli.client()?, command, output),
+        Command::Camera(command) => camera::run(&cli.client()?, command, output),
         Command::Source(command) => source::run(&cli.client()?, command, output),
         Command::Session(command) => session::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),

@@ -14,6 +14,7 @@
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | shows, changes how much of the recordings is kept |
+//! | `POST /v1/cameras` | inspects a camera, creates a volume for it, and adds it as a source |
 //! | `GET`, `POST /v1/sources` | lists the cameras to pull from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
 //! | `GET /v1/sessions`, `GET`, `PATCH`, `DELETE /v1/sessions/{number}` | lists, shows, changes, ends sessions over RTSP |
@@ -30,6 +31,7 @@
 //! its work on a thread that may block. Data of streams has a socket of its own, see [`crate::session`].
 
 mod body;
+pub mod cameras;
 mod disks;
 mod errors;
 pub mod faults;
@@ -380,6 +382,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .merge(volumes::routes())
         .merge(recordings::routes())
         .merge(sources::routes())
+        .merge(cameras::routes())
         .merge(sessions::routes())
         .merge(streams::routes())
 }

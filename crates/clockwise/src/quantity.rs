@@ -397,6 +397,21 @@ impl fmt::Display for Span {
     }
 }
 
+/// A long duration rounded down to whole days, hours, minutes or seconds, as [`parse_time`] takes it: `30d`, `8h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WholeUnits(pub Nanos);
+
+impl fmt::Display for WholeUnits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.get() / 1_000_000_000;
+        let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+        // Two of a unit, or a whole number of them: half a unit is too much to round away.
+        let fits = |unit: u64| seconds >= 2 * unit || seconds > 0 && seconds.is_multiple_of(unit);
+        let (unit, name) = units.into_iter().find(|of| fits(of.0)).unwrap_or((1, "s"));
+        f.pad(&format!("{}{name}", seconds / unit))
+    }
+}
+
 /// A quantity that is deserialised from text, for serde's `deserialize_with`.
 struct Text<T>(T);
 

@@ -1,6 +1,7 @@
 //! Requests, answers and problems of the control API, as the server writes them and clients read them.
 
 pub mod ask;
+pub mod cameras;
 pub mod faults;
 pub mod measurement;
 mod problem;

@@ -56,6 +56,9 @@ use tracks::{Arrival, SenderPolicy, TrackSet};
 /// A block with less room for a body than this is full for a packet of unknown length, in bytes.
 const ROOM_MIN: usize = 2_048;
 
+/// A report whose arrival is further from the media time of the packets before it takes that time.
+const REPORT_APART_NS_MAX: u64 = 1_000_000_000_000;
+
 /// A recording on its way to the disks, and to the players of the live stream.
 pub struct RtpRecorder<'a> {
     buffers: BlockBuffers,
@@ -65,6 +68,8 @@ pub struct RtpRecorder<'a> {
     counts: PacketCounts,
     /// Arrival of the last packet.
     heard: Option<Time>,
+    /// Media time of the last RTP packet, in nanoseconds.
+    shown_ns: u64,
 }
 
 /// Why a recording ended early.
@@ -141,6 +146,7 @@ impl<'a> RtpRecorder<'a> {
             live,
             counts: PacketCounts::new(begun),
             heard: None,
+            shown_ns: 0,
         }
     }
 
@@ -212,6 +218,9 @@ impl<'a> RtpRecorder<'a> {
     /// and the time until the first packet is a gap.
     pub fn restart(&mut self) {
         self.tracks.restart();
+        if let Some(output) = self.output.disks_mut() {
+            output.rate.restart();
+        }
     }
 
     /// True if a packet of a track may begin with these bytes.
@@ -316,11 +325,26 @@ impl<'a> RtpRecorder<'a> {
             Kind::Rtp => self.tracks.packet_entry(&mut self.counts, arrival, body),
             Kind::Rtcp => Some(self.tracks.report_entry(arrival, body)),
         };
-        let Some(entry) = entry else {
+        let Some(mut entry) = entry else {
             return;
         };
         // The full block is not the last one: a packet follows it.
         self.buffers.seal_full(&mut self.output);
+        match kind {
+            Kind::Rtp => self.shown_ns = entry.media_ns,
+            // A report has the time of its arrival, unless packets are shown at quite another time.
+            Kind::Rtcp if entry.media_ns.abs_diff(self.shown_ns) > REPORT_APART_NS_MAX => {
+                entry.media_ns = self.shown_ns;
+            }
+            Kind::Rtcp => {}
+        }
+        if !self.buffers.fit(&mut self.output, &mut entry, len) {
+            if let Some(output) = self.output.disks_mut() {
+                output.rate.note_starved();
+            }
+            self.tracks.drop_entry(&mut self.counts, &entry);
+            return;
+        }
         let tally = &mut self.counts.tally;
         tally.bytes += len as u64;
         let fit_losses = match kind {
@@ -347,8 +371,8 @@ impl<'a> RtpRecorder<'a> {
                 body: body.into(),
             });
         }
-        let pushed = self.buffers.push(entry, len, fit_losses);
-        if let (Some(entry), Some(output)) = (pushed, self.output.disks_mut()) {
+        self.buffers.push(&entry, len, fit_losses);
+        if let Some(output) = self.output.disks_mut() {
             output.indexer.packet(&entry, len);
         }
         self.heard = Some(clock::now());

@@ -287,6 +287,12 @@ impl Description {
         medias.position(|of| of.media == "video").unwrap_or(0)
     }
 
+    /// True if a track is video of any encoding.
+    #[must_use]
+    pub fn sends_pictures(&self) -> bool {
+        self.session.medias.iter().any(|of| of.media == "video")
+    }
+
     /// True if a track has key frames that can be recognised.
     #[must_use]
     pub fn has_video(&self) -> bool {

@@ -52,7 +52,7 @@ pub enum SourceCommand {
     },
 }
 
-fn path(name: &str) -> Result<String, Failure> {
+pub(super) fn path(name: &str) -> Result<String, Failure> {
     let name = name_in_path(name).ok_or_else(|| {
         Failure::bad_input("the source's name is empty")
             .help("`clockwise source list` shows the sources")
@@ -61,7 +61,7 @@ fn path(name: &str) -> Result<String, Failure> {
 }
 
 /// Reads a file of certificates.
-fn certificates(path: &Path) -> Result<String, Failure> {
+pub(super) fn certificates(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| io_failure("read", path, &error))
 }
 
@@ -107,7 +107,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn state(of: &SourceView) -> String {
+pub(super) fn state(of: &SourceView) -> String {
     let state = match of.state {
         SourceState::Connecting => "connecting",
         SourceState::Recording => "recording",
@@ -121,14 +121,14 @@ fn state(of: &SourceView) -> String {
     }
 }
 
-fn gaps(of: &SourceView) -> String {
+pub(super) fn gaps(of: &SourceView) -> String {
     match of.gaps {
         0 => "0".to_owned(),
         gaps => format!("{gaps}, {} in total", Span(Nanos(of.gap_ns))),
     }
 }
 
-fn recording(of: &SourceView) -> String {
+pub(super) fn recording(of: &SourceView) -> String {
     of.recording
         .map_or("none yet".to_owned(), |number| number.to_string())
 }
@@ -173,9 +173,11 @@ fn source_text(of: &SourceView) -> String {
         ),
         (
             "rate",
-            rate.map_or("as the camera announces".to_owned(), |rate| {
-                Rate(rate).to_string()
-            }),
+            match (rate, of.measured_bytes_per_second) {
+                (Some(rate), _) => Rate(rate).to_string(),
+                (None, Some(_)) => "as measured".to_owned(),
+                (None, None) => "as the camera announces".to_owned(),
+            },
         ),
         ("state", state(of)),
         ("recording", recording(of)),

@@ -16,8 +16,8 @@ use media::camera::sources::SourcesConfig;
 use media::rtsp::access::{AccessConfig, AccessRight, Permit};
 use media::rtsp::tls::TlsConfig;
 
-/// The rate that is reserved for a recording that states none.
-const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);
+/// The first guess for a recording that states no rate: 2 Mbit/s.
+const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(250_000);
 const BLOCK_DEFAULT: Bytes = Bytes::from_kib(256);
 const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
 

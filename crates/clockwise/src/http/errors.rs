@@ -19,6 +19,7 @@ fn meaning(status: &str) -> &'static str {
         "415" => "The content type is not `application/json`",
         "422" => "The request contradicts itself or its target, or asks for more than there is",
         "500" => "The server or a disk failed during this call",
+        "502" => "The camera does not answer, or sends nothing",
         "503" => {
             "The pool is being opened (then `opening` is true), the server is ending, its host has no memory, descriptors or threads left, or too many long bodies arrive at the same time"
         }

@@ -32,7 +32,7 @@ async fn list(state: State<SharedApp>) -> Answer<Vec<SourceView>> {
 }
 
 /// The source that a request describes, if it is valid.
-fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
+pub(super) fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
     let invalid = |what: String, help: &'static str, place: &'static str| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(place)
     };
@@ -92,12 +92,13 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
             SourceTransport::Udp => LowerTransport::Udp,
         },
         rate: ask.rate_bytes_per_second.map(BytesPerSecond),
+        measured: None,
     })
 }
 
 /// The most bytes of a source's description. A bundle of all commonly trusted certificates has a quarter of
 /// that.
-const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
+pub(super) const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
 
 /// Adds a source. When the answer is sent, the source is stored, and the server starts to connect to its
 /// camera.

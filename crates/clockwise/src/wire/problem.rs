@@ -98,13 +98,15 @@ impl Problem {
 }
 
 /// Members of requests, and the options of the command line for them.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("offset_bytes", "--offset"),
     ("length_bytes", "--length"),
     ("starts_in_ms", "--starts-in"),
     ("ends_in_ms", "--ends-in"),
     ("grow_to_bytes", "--grow-to"),
     ("pool_free_bytes", "--free"),
+    ("keep_for_ns", "--keep"),
+    ("block_bytes", "--block"),
 ];
 
 /// The place in a request in terms of the command line.

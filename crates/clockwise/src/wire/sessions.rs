@@ -21,7 +21,8 @@ pub struct RtspSessionView {
     /// The reserved rate; 0 of a session that plays or sends a live stream: it has no reservation.
     pub rate_bytes_per_second: u64,
     /// The requested rate: the first one, or the one last set by a user. A recorder that receives more than
-    /// that reserves more for a while; a player at a higher speed reserves proportionally more.
+    /// that reserves more for a while; a player at a higher speed reserves proportionally more. Where no rate was
+    /// stated, the least that is kept: a block in a minute.
     pub asked_bytes_per_second: u64,
     /// The size of a block, the unit in which the disks are written or read.
     pub block_bytes: u64,

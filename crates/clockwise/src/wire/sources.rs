@@ -18,8 +18,11 @@ pub struct SourceView {
     pub volume: String,
     /// The requested transport of packets.
     pub transport: SourceTransport,
-    /// The rate to reserve; if absent, the rate that the camera announces.
+    /// The rate to reserve; if absent, the measured rate, or the rate that the camera announces.
     pub rate_bytes_per_second: Option<u64>,
+    /// The rate that was measured when it was added as a camera, and a tenth. The reservation begins with it.
+    #[serde(default)]
+    pub measured_bytes_per_second: Option<u64>,
     /// Its state.
     pub state: SourceState,
     /// Why it does not record, or why it records over another transport than the requested one.
@@ -101,6 +104,7 @@ impl From<Source> for SourceView {
                 LowerTransport::Udp => SourceTransport::Udp,
             },
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
+            measured_bytes_per_second: spec.measured.map(|rate| rate.0),
             state: match status.state {
                 Does::Connecting => SourceState::Connecting,
                 Does::Recording => SourceState::Recording,

@@ -20,6 +20,7 @@ mod export;
 mod export_gone;
 mod export_load;
 mod faithful;
+mod first_camera;
 mod frames;
 mod full;
 mod gstreamer;

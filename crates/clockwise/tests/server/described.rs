@@ -75,6 +75,12 @@ fn every_answer_is_as_it_is_described() {
     ask(409, "POST", "/v1/sources", ["", "", &source]);
     let nowhere = source.replace("rtsp:", "http:");
     ask(422, "POST", "/v1/sources", ["", "", &nowhere]);
+    let camera = json!({ "name": "gate", "url": "rtsp://127.0.0.1:1/" }).to_string();
+    ask(502, "POST", "/v1/cameras", ["", "", &camera]);
+    let taken = camera.replace("gate", "v");
+    ask(409, "POST", "/v1/cameras", ["", "", &taken]);
+    // It takes a camera: `camera_is_inspected_given_a_volume_and_recorded`.
+    described.is_answered_elsewhere("POST", "/v1/cameras");
     ask(200, "GET", "/v1/sources", ["", "", ""]);
     ask(200, "GET", "/v1/sources/{name}", ["door", "", ""]);
     ask(200, "DELETE", "/v1/sources/{name}", ["door", "", ""]);

@@ -76,6 +76,7 @@ fn every_call_is_described() {
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
     patch /v1/volumes/{name}/retention
+    post /v1/cameras
     post /v1/disks/{number}/measurement
     post /v1/disks/{number}/measurement/requests
     post /v1/sources

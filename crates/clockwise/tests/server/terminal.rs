@@ -177,6 +177,7 @@ fn every_commands_result_is_json_for_programs() {
     ];
     assert_eq!(json(&door)["name"], "door");
     assert_eq!(json(&["source", "list"])[0]["name"], "door");
+    assert_eq!(json(&["camera", "list"])[0]["name"], "door");
     assert_eq!(json(&["source", "show", "door"])["volume"], "v");
     assert_eq!(json(&["source", "remove", "door"])["state"], "ended");
     assert_eq!(
@@ -259,8 +260,11 @@ fn every_commands_result_is_json_for_programs() {
     ] {
         asked.borrow_mut().insert(name.to_owned());
     }
-    // These need recordings or sessions: theirs are looked at where these are.
+    // These need cameras, recordings or sessions: theirs are looked at where these are.
     for name in [
+        "camera add",
+        "camera show",
+        "camera remove",
         "recording delete",
         "recording index",
         "recording keep",

@@ -36,6 +36,8 @@ fn expire(pool: &PoolCore, timer: &Timer) {
             let mut admission = pool.admission.lock();
             admission.prune(now);
             admission.publish_delta_l(&pool.io.disks, now);
+            drop(admission);
+            pool.keeper.tell_freed();
         }
     }
 }

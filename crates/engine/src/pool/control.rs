@@ -13,6 +13,7 @@
 //! A change is durable when the call returns. If a disk does not accept the metadata, the change is refused or
 //! stays pending: see `state::pool::meta::Meta`.
 
+use std::io;
 use std::sync::Arc;
 
 use sched::task::TaskParams;
@@ -24,6 +25,7 @@ use crate::background::measuring::{MeasuredWrites, Measuring};
 use crate::background::mover;
 use crate::buffer::Memory;
 use crate::clock;
+use crate::event::EventFd;
 use crate::state::error::{PoolError, host, reserved};
 use crate::state::options::{Placement, Progress, VolumeSpec};
 use crate::state::pool::core::PoolCore;
@@ -374,6 +376,15 @@ impl Pool {
     /// fit.
     pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
         open::open(&self.core, spec)
+    }
+
+    /// An event that is signalled each time that reserved disk time becomes free, as when a stream has ended or has
+    /// lowered its rate: a refused stream may fit then.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn freed_time(&self) -> io::Result<Arc<EventFd>> {
+        self.core.keeper.listen()
     }
 
     /// Begins to measure a disk, by its number, beside everything else.

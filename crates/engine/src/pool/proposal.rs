@@ -58,6 +58,18 @@ impl Pool {
         }
     }
 
+    /// The largest rate up to that of `spec` at which the stream would be admitted now with its block size; `None` if
+    /// there is none. Of a range with many blocks only the first ones are looked at.
+    #[must_use]
+    pub fn rate_that_fits(&self, spec: &StreamSpec) -> Option<BytesPerSecond> {
+        let mut spec = spec.clone();
+        let range = spec.range.clone().unwrap_or(0..spec.volume.size().0);
+        let most = spec.block.0.saturating_mul(BLOCKS_MAX);
+        spec.range = Some(range.start..range.end.min(range.start.saturating_add(most)));
+        spec.rate = BytesPerSecond(spec.rate.0.saturating_add(1));
+        open::rate_that_fits(&self.core, &spec).ok()?
+    }
+
     /// A block size for a stream of `rate` in a range of a volume: as near to the size that suits the drives as the
     /// memory for its buffers allows (two for each disk of the range), and a divisor of the extent size. The memory is
     /// the smaller of `memory_max` and what new fixed parts can get.

@@ -125,6 +125,12 @@ impl Archives {
         }
     }
 
+    /// The block size of new archives.
+    #[must_use]
+    pub fn new_block(&self) -> Bytes {
+        self.block
+    }
+
     /// The pool that the volumes belong to.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {

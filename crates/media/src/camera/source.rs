@@ -3,7 +3,7 @@
 //! ```text
 //! connect, OPTIONS, DESCRIBE -> reserve -> SETUP, PLAY -> packets into blocks
 //!    ^                                                        |  the connection is lost, or silent
-//!    +------------------- back-off: 1 s, 2 s, ... 30 s <------+  the recording and its reservation stay
+//!    +-------- back-off: 1, 2, 4, 5, 5, ... later 30 s <------+  the recording and its reservation stay
 //! ```
 //!
 //! A camera that has sent packets keeps its reservation until the source is removed or the server ends, so that its
@@ -17,6 +17,7 @@ mod connect;
 mod connection;
 mod error;
 mod fallbacks;
+mod inspecting;
 mod keep_alive;
 mod login;
 mod own_host;
@@ -25,18 +26,20 @@ mod session;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::clock;
 use engine::event::EventFd;
-use sched::units::{BytesPerSecond, Nanos};
+use rustix::event::PollFlags;
+use sched::units::{BytesPerSecond, Nanos, Time};
 
 use crate::archive::archives::Archives;
 use crate::camera::sources::SourcesConfig;
 use crate::record::{RtpRecorder, Tally};
 use crate::rtsp::tls::TrustedCertificates;
 pub use address::{Address, AddressError, LowerTransport};
-use connect::Waiter;
+use connect::{WaitFor, Waiter};
 pub(crate) use error::SourceError;
 use fallbacks::Fallbacks;
 pub use login::Credentials;
@@ -45,8 +48,14 @@ pub(crate) use login::Login;
 /// The first pause before a camera is connected to again. Each further pause is twice as long.
 const PAUSE_MIN: Nanos = Nanos::from_secs(1);
 
-/// The longest pause.
+/// The longest pause in the first ten minutes: most cameras are back by then.
+const PAUSE_MAX_AT_FIRST: Nanos = Nanos::from_secs(5);
+
+/// The longest pause later.
 const PAUSE_MAX: Nanos = Nanos::from_secs(30);
+
+/// The time after the first failure in which pauses are short.
+const SHORT_PAUSES_WITHIN: Nanos = Nanos::from_secs(600);
 
 /// A camera to pull, and the volume to record it in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +70,8 @@ pub struct SourceSpec {
     pub lower: LowerTransport,
     /// The rate to reserve; if absent, the rate of the camera's description.
     pub rate: Option<BytesPerSecond>,
+    /// A measured rate with which the reservation begins instead of the description's; it follows the camera.
+    pub measured: Option<BytesPerSecond>,
     /// With `rtsps`: the certificates to trust; if absent, those of the host's authorities.
     pub trusted: Option<TrustedCertificates>,
 }
@@ -100,16 +111,29 @@ pub struct Status {
 
 /// The pauses between attempts.
 #[derive(Clone, Copy, Debug)]
-struct BackOff(Nanos);
+struct BackOff {
+    next: Nanos,
+    /// When the first of the attempts failed.
+    failing_since: Option<Time>,
+}
 
 impl BackOff {
     const fn new() -> Self {
-        Self(PAUSE_MIN)
+        Self {
+            next: PAUSE_MIN,
+            failing_since: None,
+        }
     }
 
-    fn next(&mut self) -> Nanos {
-        let pause = self.0;
-        self.0 = (pause * 2).min(PAUSE_MAX);
+    /// The pause after an attempt that failed now.
+    fn next(&mut self, now: Time) -> Nanos {
+        let since = *self.failing_since.get_or_insert(now);
+        let max = match now < since.saturating_add(SHORT_PAUSES_WITHIN) {
+            true => PAUSE_MAX_AT_FIRST,
+            false => PAUSE_MAX,
+        };
+        let pause = self.next.min(max);
+        self.next = (pause * 2).min(PAUSE_MAX);
         pause
     }
 }
@@ -123,6 +147,8 @@ pub(crate) struct Worker {
     own: Arc<[SocketAddr]>,
     /// Signalled when the source is to end, and never drained.
     stop: EventFd,
+    /// Signalled when reserved disk time becomes free.
+    freed: Arc<EventFd>,
     status: Mutex<Status>,
     fallbacks: Mutex<Fallbacks>,
 }
@@ -138,6 +164,7 @@ impl Worker {
             fallbacks: Mutex::new(Fallbacks::new(spec.lower)),
             spec,
             config,
+            freed: archives.pool().freed_time()?,
             archives,
             own,
             stop: EventFd::new()?,
@@ -170,6 +197,8 @@ impl Worker {
     pub(crate) fn run(&self) {
         let mut back_off = BackOff::new();
         loop {
+            // What becomes free from now on may be needed for this attempt.
+            self.freed.drain();
             let error = catch_panic(|| self.record(&mut back_off));
             if matches!(error, SourceError::Stopped)
                 || self.pause(&error, &mut back_off, None).is_err()
@@ -190,7 +219,7 @@ impl Worker {
         let pause = match error {
             // The camera has answered: only the recording is another one.
             SourceError::Changed => Nanos::ZERO,
-            _ => back_off.next(),
+            _ => back_off.next(clock::now()),
         };
         let (name, camera) = (&self.spec.name, self.spec.address.shown());
         tracing::warn!(source = %name, %camera, %error, again_in = %pause, "source does not record");
@@ -203,7 +232,17 @@ impl Worker {
             };
         }
         let until = clock::now().saturating_add(pause);
-        self.waiter(recorder).sleep(None, until).map(drop)
+        let mut waiter = self.waiter(recorder);
+        let SourceError::Refused(_) = error else {
+            return waiter.sleep(None, until).map(drop);
+        };
+        let freed = WaitFor::Fd(self.freed.as_fd(), PollFlags::IN);
+        if waiter.sleep(Some(freed), until)? {
+            // Several reservations may end at once.
+            let soon = clock::now().saturating_add(PAUSE_MIN);
+            waiter.sleep(None, soon.min(until))?;
+        }
+        Ok(())
     }
 
     fn waiter<'w, 's>(&'w self, recorder: Option<&'w mut RtpRecorder<'s>>) -> Waiter<'w, 's> {
@@ -236,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_half_a_minute() {
+    fn pauses_are_short_for_ten_minutes() {
         let mut back_off = BackOff::new();
-        let pauses: Vec<u64> = (0..7)
-            .map(|_| back_off.next().get() / 1_000_000_000)
-            .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+        let mut next = |at_s: u64| back_off.next(Time(at_s * 1_000_000_000)).get() / 1_000_000_000;
+        let first = [7, 8, 10, 14, 19, 24, 606].map(&mut next);
+        assert_eq!(first, [1, 2, 4, 5, 5, 5, 5]);
+        assert_eq!([607, 617, 647].map(next), [10, 20, 30]);
     }
 }

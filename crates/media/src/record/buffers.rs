@@ -20,6 +20,10 @@ pub(super) const PACKET_BYTES_MAX: usize = 65_536;
 /// A block is written this long after its first packet even if it is not full: a crash loses what is not written.
 const BLOCK_MAX: Nanos = Nanos::from_secs(60);
 
+/// A block with fewer packets is not ended for times that it cannot express. Steps of media time are at most 20 s, so
+/// one clock needs more packets to get that far.
+const PACKETS_MIN: u64 = 100;
+
 /// A block that is being filled.
 pub(super) struct OpenBlock {
     pub(super) buffer: BlockMemory,
@@ -175,21 +179,51 @@ impl BlockBuffers {
         Some(&open.buffer[from..from + len])
     }
 
-    /// Adds the packet whose body of `len` bytes has been received; returns its entry as it was added, or `None` if
-    /// there is no block. `lost` counts the missing packets before it that a higher rate would have recorded.
-    pub(super) fn push(&mut self, mut entry: Entry, len: usize, lost: u32) -> Option<Entry> {
-        let open = self.open.as_mut()?;
-        if !open.composer.takes(entry.arrival_ns, entry.media_ns) {
-            // The sender's clock was set by more than an entry can express.
-            entry.media_ns = entry.arrival_ns;
+    /// Sees to it that the open block can express the times of a packet whose body of `len` bytes has been received: a
+    /// block expresses 35 minutes of media, which a file that is sent fast may exceed. Returns false if that needs
+    /// another block and no buffer is free. In a block of few packets the nearest time is taken instead, or tracks with
+    /// clocks that far apart would begin a block with each packet.
+    pub(super) fn fit(&mut self, output: &mut Output<'_>, entry: &mut Entry, len: usize) -> bool {
+        let Some(open) = &self.open else {
+            return true;
+        };
+        if open.composer.takes(entry.arrival_ns, entry.media_ns) {
+            return true;
         }
-        open.composer.push(&mut open.buffer, len, &entry);
+        if open.seen.packets >= PACKETS_MIN {
+            return self.move_on(output, len);
+        }
+        entry.media_ns = open.composer.nearest_media_ns(entry.media_ns);
+        true
+    }
+
+    /// Hands over the open block without the body of `len` bytes that has been received, and moves that to another
+    /// block; false if no buffer is free for one.
+    fn move_on(&mut self, output: &mut Output<'_>, len: usize) -> bool {
+        let Some(mut next) = output.begin_block(usize::from(self.open.is_some())) else {
+            return false;
+        };
+        if let Some(open) = self.open.take() {
+            let (from, to) = (open.composer.room().start, next.composer.room().start);
+            next.buffer[to..to + len].copy_from_slice(&open.buffer[from..from + len]);
+            output.seal(open, BlockPosition::Inner);
+        }
+        self.open = Some(next);
+        true
+    }
+
+    /// Adds the packet whose body of `len` bytes has been received, if there is a block. `lost` counts the missing
+    /// packets before it that a higher rate would have recorded.
+    pub(super) fn push(&mut self, entry: &Entry, len: usize, lost: u32) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        open.composer.push(&mut open.buffer, len, entry);
         let seen = &mut open.seen;
         if seen.packets == 0 {
             (seen.arrival_ns, seen.media_ns) = (entry.arrival_ns, entry.media_ns);
         }
         seen.packets += 1;
         seen.missing += u64::from(lost);
-        Some(entry)
     }
 }

@@ -8,6 +8,7 @@ use engine::stream::{BufferUse, Stream};
 use sched::units::{BytesPerSecond, Time};
 
 use super::counts::Tally;
+use crate::archive::block::ENTRY_BYTES;
 use crate::session::demand::{BlockSample, LOOK_EVERY, Pressure, RecorderDemand};
 use crate::session::negotiation::Negotiation;
 use crate::session::registry::Session;
@@ -35,9 +36,11 @@ impl<'a> RateControl<'a> {
         let borrowed_max = BORROWED_BYTES_MAX / block_bytes;
         let borrowed_max = borrowed_max.clamp(*BORROWED.start(), *BORROWED.end());
         member.count(|counts| counts.buffers_borrowed_max = borrowed_max);
+        let demand = RecorderDemand::new(block_bytes, member.promised(), clock::now());
+        let is_guess = member.promised() < stream.rate();
         Self {
             stream,
-            demand: RecorderDemand::new(block_bytes, member.promised(), clock::now()),
+            demand: if is_guess { demand.guessed() } else { demand },
             negotiation: Negotiation::new(member),
             borrowed_max: borrowed_max as usize,
             was_starved: false,
@@ -60,6 +63,11 @@ impl<'a> RateControl<'a> {
         self.demand.block(seen);
     }
 
+    /// Another session with the same source begins.
+    pub(super) fn restart(&mut self) {
+        self.demand.restart();
+    }
+
     /// No buffer is free.
     pub(super) fn note_starved(&mut self) {
         self.was_starved = true;
@@ -77,6 +85,8 @@ impl<'a> RateControl<'a> {
         let now = clock::now();
         let member = self.negotiation.member();
         self.demand.promise(member.promised());
+        let entries = (tally.packets + tally.reports) * ENTRY_BYTES as u64;
+        self.demand.received(now, tally.bytes + entries);
         member.count(|counts| {
             counts.use_buffers(buffers);
             (counts.packets, counts.reports) = (tally.packets, tally.reports);

@@ -213,6 +213,17 @@ impl TrackSet {
         }
     }
 
+    /// A packet that has its entry is not recorded, because no buffer is free for the block that it would begin.
+    pub(super) fn drop_entry(&mut self, counts: &mut PacketCounts, entry: &Entry) {
+        let track = usize::from(entry.track);
+        let pending = &mut self.tracks[track].pending_lost;
+        *pending = pending.saturating_add(entry.lost);
+        if let (Kind::Rtp, Some(parsed)) = (entry.kind, Header::parse(&entry.header)) {
+            let packet = (track, parsed.sequence);
+            self.note_dropped(counts, packet, entry.arrival_ns, LossReason::NoBuffer);
+        }
+    }
+
     fn note_dropped(
         &mut self,
         counts: &mut PacketCounts,

@@ -8,6 +8,8 @@ use sched::units::BytesPerSecond;
 pub(crate) enum RateFrom {
     /// The option of the source.
     SourceOption,
+    /// The measurement when a camera was added.
+    CameraMeasured,
     /// The description of a camera.
     CameraSays,
     /// The configuration, because the description of a camera has no rate.
@@ -25,21 +27,32 @@ pub(crate) enum RateFrom {
 }
 
 impl RateFrom {
+    /// True if nobody has stated the rate: the reservation follows the measured one.
+    pub(crate) const fn is_guess(self) -> bool {
+        matches!(
+            self,
+            Self::CameraMeasured | Self::CameraDefault | Self::AnnouncedDefault
+        )
+    }
+
     /// The source in words, and what to change.
     const fn explanation(self) -> &'static str {
         match self {
             Self::SourceOption => "from `--rate` of the source: add the source with a lower rate",
+            Self::CameraMeasured => {
+                "from the measurement when the camera was added: add it again if it sends less now"
+            }
             Self::CameraSays => {
                 "from the camera's description (b=AS or b=TIAS) plus a tenth; if the camera sends much less, reserve less with `--rate` of the source"
             }
             Self::CameraDefault => {
-                "from `rate` under [rtsp], because the camera's description has no rate (b=AS or b=TIAS): reserve less with `--rate` of the source"
+                "a guess, `rate` under [rtsp], because the camera's description has no rate (b=AS or b=TIAS): state one with `--rate` of the camera"
             }
             Self::Announced => {
                 "from the announced description (b=AS or b=TIAS) plus a tenth: announce a lower rate if the packets need less"
             }
             Self::AnnouncedDefault => {
-                "from `rate` under [rtsp], because the announced description has no rate: announce one (b=AS of each track), or set a lower `rate`"
+                "a guess, `rate` under [rtsp], because the announced description has no rate: announce one (b=AS of each track), or set a lower `rate`"
             }
             Self::Measured => "from the size and the duration of the recording, plus a tenth",
             Self::Recorded => {

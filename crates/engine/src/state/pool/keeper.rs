@@ -1,6 +1,7 @@
 //! The queue of the pool's keeper, the thread that ends reservations: streams to close, and timers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use sched::units::Time;
 
 use crate::clock;
+use crate::event::EventFd;
 use crate::state::stream::core::StreamCore;
 
 /// An action at a given time.
@@ -48,6 +50,8 @@ struct Queue {
 pub(crate) struct Keeper {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Signalled when a share becomes free.
+    listeners: Mutex<Vec<Weak<EventFd>>>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -95,6 +99,22 @@ impl Keeper {
     /// Publishes delta-L again when a share becomes free.
     pub(crate) fn freed_at(&self, at: Time) {
         self.set((at, TimerKey::ShareFreed), Timer::ShareFreed);
+    }
+
+    /// An event that is signalled each time that reserved disk time becomes free.
+    pub(crate) fn listen(&self) -> io::Result<Arc<EventFd>> {
+        let event = Arc::new(EventFd::new()?);
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|of| of.strong_count() > 0);
+        listeners.push(Arc::downgrade(&event));
+        Ok(event)
+    }
+
+    /// A share has become free.
+    pub(crate) fn tell_freed(&self) {
+        for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
+            listener.signal();
+        }
     }
 
     fn set(&self, at: (Time, TimerKey), timer: Timer) {
@@ -177,5 +197,16 @@ mod tests {
         assert_eq!(ends(), [b]);
         second.close();
         assert_eq!(ends(), []);
+    }
+
+    #[test]
+    fn end_of_a_reservation_is_told() {
+        let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume(&pool, "v", 4 * MIB);
+        let stream = pool.reserve(stream_spec(&volume, Op::Read, 1 << 20, 65536));
+        let freed = pool.freed_time().unwrap();
+        assert!(!freed.drain());
+        stream.unwrap().close();
+        assert!(freed.wait(None));
     }
 }

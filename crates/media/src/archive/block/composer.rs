@@ -83,6 +83,14 @@ impl Composer {
         })
     }
 
+    /// The time next to `media_ns` that an entry can express relative to the first packet of the block.
+    #[must_use]
+    pub fn nearest_media_ns(&self, media_ns: u64) -> u64 {
+        const SPAN_NS: u64 = i32::MAX as u64 * 1_000;
+        let (_, media) = self.base.unwrap_or((0, media_ns));
+        media_ns.clamp(media.saturating_sub(SPAN_NS), media.saturating_add(SPAN_NS))
+    }
+
     /// Adds the entry of a packet whose body of `len` bytes is at the start of [`room`](Self::room).
     ///
     /// # Panics

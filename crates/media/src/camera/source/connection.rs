@@ -1,5 +1,6 @@
 //! A connection to a camera, as an RTSP client: OPTIONS, DESCRIBE, SETUP, PLAY, keep-alive, TEARDOWN.
 
+mod counting;
 mod exchange;
 
 use std::net::{SocketAddr, TcpStream};

@@ -68,6 +68,8 @@ pub(crate) enum SourceError {
     OwnRecording(String),
     #[error("the camera's tracks or formats have changed; a new recording begins")]
     Changed,
+    #[error("the camera sends no video: its tracks are {0}")]
+    NoVideo(String),
     #[error("the camera calls a track {0:?}, which is not a valid URL")]
     Control(String),
     #[error("the camera chose a transport that was not offered")]

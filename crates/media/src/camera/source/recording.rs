@@ -14,10 +14,12 @@ use super::login::LoginError;
 use super::session::CameraSession;
 use super::{BackOff, SourceError, State, Worker};
 use crate::archive::{ActiveRecording, Archive};
+use crate::camera::plan::block_that_fits;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::receive::StrayBytes;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
+use crate::session::demand::recorder_rate_min;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::{SessionSubject, SessionUse};
 
@@ -25,18 +27,19 @@ impl Worker {
     /// Makes one recording, and returns why it ended.
     pub(super) fn record(&self, back_off: &mut BackOff) -> SourceError {
         let begun = self.describe(None).and_then(|(camera, described)| {
-            let (stream, writing, description) = self.reserve(described)?;
+            let (reserved, writing, description) = self.reserve(described)?;
             let prepared = self.set_up(camera, description, None)?;
             let recorded = prepared
                 .description
                 .clone()
                 .with_just(&prepared.is_recorded())?;
-            Ok((prepared, recorded, stream, writing))
+            Ok((prepared, recorded, reserved, writing))
         });
-        let (prepared, recorded, stream, writing) = match begun {
+        let (prepared, recorded, reserved, writing) = match begun {
             Ok(begun) => begun,
             Err(error) => return error,
         };
+        let Reserved { stream, promised } = reserved;
         let number = writing.number();
         let about = SessionSubject {
             who: self.spec.name.clone(),
@@ -48,6 +51,7 @@ impl Worker {
             Ok(member) => member,
             Err(error) => return error.into(),
         };
+        member.promise(promised);
         let mut recorder =
             match RtpRecorder::new(&stream, writing, &recorded, member, self.archives.live()) {
                 Ok(recorder) => recorder,
@@ -133,7 +137,7 @@ impl Worker {
     }
 
     /// Connects and asks for the description, following redirects.
-    fn describe(
+    pub(super) fn describe(
         &self,
         recorder: Option<&mut RtpRecorder<'_>>,
     ) -> Result<(CameraConnection, Description), SourceError> {
@@ -175,28 +179,65 @@ impl Worker {
     fn reserve(
         &self,
         description: Description,
-    ) -> Result<(Stream, ActiveRecording, Description), SourceError> {
-        let (rate, from) = match (self.spec.rate, description.rate()) {
-            (Some(rate), _) => (rate, RateFrom::SourceOption),
-            (None, Some(rate)) => (rate, RateFrom::CameraSays),
-            (None, None) => (self.config.rate, RateFrom::CameraDefault),
-        };
-        let description = match self.spec.rate {
-            Some(rate) => description.needing_just(rate)?,
-            None => description.needing(rate)?,
+    ) -> Result<(Reserved, ActiveRecording, Description), SourceError> {
+        let (rate, from) = match (self.spec.rate, self.spec.measured, description.rate()) {
+            (Some(rate), ..) => (rate, RateFrom::SourceOption),
+            (None, Some(rate), _) => (rate, RateFrom::CameraMeasured),
+            (None, None, Some(rate)) => (rate, RateFrom::CameraSays),
+            (None, None, None) => (self.config.rate, RateFrom::CameraDefault),
         };
         let archive = self
             .archives
             .open(&self.spec.volume, Some(self.config.block))?;
         let writing = self.archives.record(&archive)?;
-        let stream = self.stream(&archive, rate);
-        let stream =
-            stream.map_err(|refusal| SourceError::Refused(from.refused(rate, &refusal)))?;
-        Ok((stream, writing, description))
+        let least = recorder_rate_min(archive.header().block_bytes).min(rate);
+        let stream = match self.stream(&archive, rate) {
+            // A guess that does not fit is no reason to record nothing.
+            Err(Refusal::Load {
+                rate_that_fits: Some(fits),
+                ..
+            }) if from.is_guess() && fits >= least => self.stream(&archive, fits),
+            stream => stream,
+        };
+        let stream = stream.map_err(|refusal| self.refused(&archive, (rate, from), &refusal))?;
+        let description = match from {
+            RateFrom::CameraSays => description.needing(rate)?,
+            _ => description.needing_just(stream.rate())?,
+        };
+        let promised = match from.is_guess() {
+            true => least,
+            false => rate,
+        };
+        Ok((Reserved { stream, promised }, writing, description))
+    }
+
+    /// A refusal in words, with a block size that would fit if there is one.
+    fn refused(
+        &self,
+        archive: &Archive,
+        (rate, from): (BytesPerSecond, RateFrom),
+        refusal: &Refusal,
+    ) -> SourceError {
+        let mut text = from.refused(rate, refusal);
+        if let Refusal::Load { .. } = refusal {
+            let spec = self.stream_spec(archive, rate);
+            if let Some(block) = block_that_fits(self.archives.pool(), &spec) {
+                text += &format!(
+                    "; blocks of {block} would fit at that rate: record in another volume with `--block` of `camera add`, or `block` under [rtsp]"
+                );
+            }
+        }
+        SourceError::Refused(text)
     }
 
     fn stream(&self, archive: &Archive, rate: BytesPerSecond) -> Result<Stream, Refusal> {
-        self.archives.pool().reserve(StreamSpec {
+        self.archives
+            .pool()
+            .reserve(self.stream_spec(archive, rate))
+    }
+
+    fn stream_spec(&self, archive: &Archive, rate: BytesPerSecond) -> StreamSpec {
+        StreamSpec {
             name: format!("source {} records {}", self.spec.name, self.spec.volume),
             volume: Arc::clone(archive.volume()),
             range: Some(archive.range()),
@@ -205,7 +246,7 @@ impl Worker {
             op: Op::Write,
             span: None,
             wraps: true,
-        })
+        }
     }
 
     /// Prepares another session for the same recording.
@@ -328,6 +369,13 @@ impl Worker {
             _ => {}
         }
     }
+}
+
+/// The reservation of a recording.
+struct Reserved {
+    stream: Stream,
+    /// The rate below which the reservation never goes.
+    promised: BytesPerSecond,
 }
 
 /// A camera after SETUP, before PLAY.

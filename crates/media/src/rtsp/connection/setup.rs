@@ -23,6 +23,7 @@ use crate::rtsp::access::AccessRight;
 use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
 use crate::session::demand::RateEstimate;
+use crate::session::demand::recorder_rate_min;
 use crate::session::rate_from::RateFrom;
 use crate::session::registry::{SessionSubject, SessionUse};
 
@@ -420,6 +421,9 @@ impl Connection<'_> {
         };
         let member = self.shared.archives.registry().join(about, &stream);
         let member = member.map_err(|error| host_refusal(request, &error))?;
+        if rate_from.is_guess() {
+            member.promise(recorder_rate_min(archive.header().block_bytes).min(rate));
+        }
         self.set_reserved(RecordingReservation {
             disks: Some((stream, writing)),
             member,

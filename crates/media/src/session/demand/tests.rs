@@ -82,6 +82,7 @@ impl Recorder {
                 most: MOST,
                 starved: more > room,
             };
+            self.demand.received(at(self.now_ms), self.came);
             let asked = self.demand.look(at(self.now_ms), self.reserved, pressure);
             if let Some(asked) = asked {
                 self.asked.push((self.now_ms, asked));
@@ -96,6 +97,28 @@ impl Recorder {
             }
         }
     }
+}
+
+#[test]
+fn guess_follows_the_measured_rate_down_and_up_and_stays_for_a_camera_that_is_away() {
+    let mut of = Recorder::new(rate(40), rate(1_000));
+    of.demand = RecorderDemand::new(BLOCK, rate(1), Time::ZERO).guessed();
+    of.run(9_000, rate(4), 1_000);
+    assert_eq!(of.asked, []);
+    of.run(3_000, rate(4), 1_000);
+    let first = of.reserved;
+    assert!((rate(4).0..=rate(5).0).contains(&first.0), "{first:?}");
+    of.run(60_000, rate(20), 1_000);
+    assert!((rate(20).0..rate(24).0).contains(&of.reserved.0));
+    of.run(200_000, rate(2), 1_000);
+    let last = of.reserved;
+    assert!((rate(2).0..rate(3).0).contains(&last.0), "{last:?}");
+    of.run(200_000, rate(0), 1_000);
+    assert_eq!((of.reserved, of.dropped), (last, 0));
+    // A gap is not measured.
+    of.demand.restart();
+    of.run(70_000, rate(2), 1_000);
+    assert_eq!(of.reserved, last);
 }
 
 #[test]

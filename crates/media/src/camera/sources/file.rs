@@ -1,0 +1,200 @@
+//! The file that remembers the sources.
+//!
+//! JSON, read when the server starts. Each change replaces the whole file durably before it is answered. The file
+//! contains the cameras' passwords in clear, because Digest needs them, so only its owner may read it. It is not part
+//! of the pool: disks that are sold or lent must not contain passwords, and a pool that is opened on another host must
+//! not start to pull cameras there.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sched::units::BytesPerSecond;
+use serde::{Deserialize, Serialize};
+
+use super::SOURCES_MAX;
+use crate::camera::source::{Address, LowerTransport, SourceSpec};
+use crate::rtsp::tls::TrustedCertificates;
+
+/// A source in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceRecord {
+    name: String,
+    url: String,
+    volume: String,
+    udp: bool,
+    rate_bytes_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    measured_bytes_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificates: Option<String>,
+}
+
+impl From<&SourceSpec> for SourceRecord {
+    fn from(spec: &SourceSpec) -> Self {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let login = spec.address.credentials().map_or(String::new(), |login| {
+            format!("{}:{}@", encode(&login.user), encode(&login.password))
+        });
+        Self {
+            name: spec.name.clone(),
+            url: spec
+                .address
+                .shown()
+                .replacen("://", &format!("://{login}"), 1),
+            volume: spec.volume.clone(),
+            udp: spec.lower == LowerTransport::Udp,
+            rate_bytes_per_second: spec.rate.map(|rate| rate.0),
+            measured_bytes_per_second: spec.measured.map(|rate| rate.0),
+            certificates: spec
+                .trusted
+                .as_ref()
+                .map(|trusted| trusted.pem().to_owned()),
+        }
+    }
+}
+
+impl TryFrom<SourceRecord> for SourceSpec {
+    type Error = String;
+
+    fn try_from(record: SourceRecord) -> Result<Self, String> {
+        let address = Address::parse(&record.url);
+        let trusted = record
+            .certificates
+            .as_deref()
+            .map(TrustedCertificates::parse)
+            .transpose();
+        Ok(Self {
+            address: address
+                .map_err(|error| format!("URL of source {:?}: {error}", record.name))?,
+            trusted: trusted
+                .map_err(|error| format!("certificates of source {:?}: {error}", record.name))?,
+            name: record.name,
+            volume: record.volume,
+            lower: if record.udp {
+                LowerTransport::Udp
+            } else {
+                LowerTransport::Tcp
+            },
+            rate: record.rate_bytes_per_second.map(BytesPerSecond),
+            measured: record.measured_bytes_per_second.map(BytesPerSecond),
+        })
+    }
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// The place of the error. The text is not repeated, because it contains passwords.
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
+    let records: Vec<SourceRecord> = serde_json::from_slice(bytes)
+        .map_err(|error| format!("line {}, column {}", error.line(), error.column()))?;
+    let specs: Vec<_> = records
+        .into_iter()
+        .map(SourceSpec::try_from)
+        .collect::<Result<_, _>>()?;
+    if specs.len() > SOURCES_MAX {
+        return Err(format!(
+            "it has {} sources; the maximum is {SOURCES_MAX}",
+            specs.len()
+        ));
+    }
+    let mut names = BTreeSet::new();
+    match specs.iter().find(|spec| !names.insert(&spec.name)) {
+        Some(twice) => Err(format!("source {:?} is in it twice", twice.name)),
+        None => Ok(specs),
+    }
+}
+
+/// The content of the file.
+pub(super) fn encode<'a>(
+    specs: impl Iterator<Item = &'a SourceSpec>,
+) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(&specs.map(SourceRecord::from).collect::<Vec<_>>())?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Replaces a file durably. Only its owner may read it.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary(path);
+    // A file that an interrupted attempt left may have other permissions.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    replace_by(&temporary, path, bytes).inspect_err(|_| {
+        let _ = std::fs::remove_file(&temporary);
+    })
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Writes `temporary` and renames it to `path`. If that fails, `temporary` may stay.
+fn replace_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(temporary, path)?;
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn file_holds_the_sources_and_only_its_owner_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sources.json");
+        let spec = SourceSpec {
+            name: "a".to_owned(),
+            address: Address::parse("rtsp://u%2F:p%40%22@[::1]:5/x?y=1").unwrap(),
+            volume: "v \"".to_owned(),
+            lower: LowerTransport::Udp,
+            rate: Some(BytesPerSecond(7)),
+            measured: Some(BytesPerSecond(6)),
+            trusted: None,
+        };
+        let other = SourceSpec {
+            name: "b".to_owned(),
+            address: Address::parse("rtsp://h/").unwrap(),
+            lower: LowerTransport::Tcp,
+            rate: None,
+            ..spec.clone()
+        };
+        std::fs::write(temporary(&path), "left over").unwrap();
+        replace(&path, &encode([&spec, &other].into_iter()).unwrap()).unwrap();
+        assert_eq!(
+            parse(&std::fs::read(&path).unwrap()),
+            Ok(vec![spec.clone(), other])
+        );
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        // A replacement that fails leaves no temporary file.
+        let taken = folder.path().join("taken.json");
+        std::fs::create_dir(&taken).unwrap();
+        replace(&taken, b"[]").unwrap_err();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        let twice = encode([&spec, &spec].into_iter()).unwrap();
+        assert_eq!(parse(&twice), Err("source \"a\" is in it twice".to_owned()));
+        let wrong = parse(b"[{\"name\": \"secret\" }]").unwrap_err();
+        assert!(!wrong.contains("secret"), "{wrong}");
+    }
+}
