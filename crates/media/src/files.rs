@@ -8,7 +8,7 @@
 //!
 //! A recording is divided at key frames ([`cuts`]), and each *segment* between two cuts is made on its own. A
 //! file is a head and then one segment after another, so any part of it can be made without the parts before
-//! it. Browsers play such segments from a [list](SegmentListCache). Blocks are read one after another as best effort: an
+//! it. Browsers play such segments from a [list](Source::list). Blocks are read one after another as best effort: an
 //! export uses what the streams leave. Memory holds a block and the frames of a fragment, however long the
 //! recording is.
 //!
@@ -23,6 +23,7 @@
 pub mod aac;
 pub mod cuts;
 mod error;
+mod far_cuts;
 pub mod gaps;
 pub mod jpeg;
 pub mod mp4;
@@ -48,7 +49,7 @@ use cuts::{Cut, Cuts, Place};
 pub use error::ExportError;
 use mp4::{Run, Sample, TrackHead};
 pub use parts::{Part, SegmentList};
-pub use segment_cache::SegmentListCache;
+pub use segment_cache::{ListId, Numbers, SegmentCache};
 use segments::Muxer;
 pub use segments::{SegmentFile, Segments};
 use track::Track;
@@ -68,7 +69,7 @@ const SEGMENT_BYTES_MAX: usize = 128 << 20;
 const LONG_FRAME_NS: u64 = 500_000_000;
 
 /// Blocks that are searched for the decoder parameters of a track.
-const HEAD_BLOCKS_MAX: u64 = 64;
+pub const HEAD_BLOCKS_MAX: u64 = 64;
 
 /// Reason for leaving out a track without decoder parameters.
 pub const UNDECODABLE: &str =

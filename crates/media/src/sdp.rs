@@ -280,6 +280,13 @@ impl Description {
         self.tracks.iter().position(is_video).unwrap_or(0) as u8
     }
 
+    /// True if a track is described as pictures, of any encoding.
+    #[must_use]
+    pub fn is_picture(&self, track: usize) -> bool {
+        let media = self.session.medias.get(track);
+        media.is_some_and(|of| of.media == "video")
+    }
+
     /// The most important track: the first video track of any encoding, or the first track.
     #[must_use]
     pub fn main_track(&self) -> usize {
