@@ -33,6 +33,7 @@ mod segment_cache;
 mod segments;
 pub mod track;
 pub mod unit;
+pub mod vp;
 mod whole;
 
 use std::collections::BTreeSet;
@@ -53,7 +54,7 @@ pub use segment_cache::{ListId, Numbers, SegmentCache};
 use segments::Muxer;
 pub use segments::{SegmentFile, Segments};
 use track::Track;
-pub use track::exports;
+pub use track::{exports, is_for_browsers};
 pub use whole::FILE_CUT_NS;
 
 /// A fragment ends at this size, wherever that is.
@@ -296,25 +297,30 @@ impl Source {
     /// # Errors
     /// When no track has decoder parameters.
     pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
-        self.heads_of(from, |_| true)
+        self.heads_of(from, false)
     }
 
     /// As [`heads`](Self::heads), for segments: tracks without a packet in the first blocks are left out as
-    /// well, because browsers wait for each track before they play.
+    /// well, because browsers wait for each track before they play; and tracks that no browser plays.
     ///
     /// # Errors
     /// When no track is left.
     pub fn segment_heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
-        self.heads_of(from, Track::has_packet)
+        self.heads_of(from, true)
     }
 
     fn heads_of(
         &mut self,
         from: Place,
-        is_included: impl Fn(&Track) -> bool,
+        is_for_segments: bool,
     ) -> Result<Vec<TrackHead>, ExportError> {
         let mut tracks = self.mp4_tracks(0)?;
-        self.begin_tracks(&mut tracks, from, &is_included)?;
+        tracks.retain(|track| !is_for_segments || track.is_for_browsers());
+        if tracks.is_empty() {
+            return Err(self.nothing_for("a stream for browsers"));
+        }
+        let is_included = |track: &Track| !is_for_segments || track.has_packet();
+        self.begin_tracks(&mut tracks, from, is_included)?;
         let mut heads = Vec::new();
         for track in &tracks {
             let reason = match track.head() {

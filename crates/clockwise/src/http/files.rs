@@ -51,8 +51,8 @@ pub use visitors::asking;
 
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
-use media::archive::archives::RecordingInfo;
-use media::archive::{Archive, Recording};
+use media::archive::archives::{OpenError, RecordingInfo};
+use media::archive::{Archive, ArchiveError, Recording};
 use media::files::{Emit, ExportError, SegmentCache, Source};
 
 /// The most exports at a time. Each needs a thread, a block and a fragment in memory.
@@ -176,11 +176,18 @@ fn open(app: &App, volume: &str, number: u64) -> Result<OpenRecording, Problem> 
 
 /// Opens the newest recording of a volume for reading.
 fn open_newest(app: &App, volume: &str) -> Result<OpenRecording, Problem> {
-    let archive = app.archives.open(volume, None)?;
-    let recording = archive.recording(None).ok_or_else(|| {
+    let none = || {
         let what = format!("volume {volume:?} has no recording");
         Problem::new(StatusCode::NOT_FOUND, what, "wait for one to begin")
-    })?;
+    };
+    let archive = app
+        .archives
+        .open(volume, None)
+        .map_err(|error| match error {
+            OpenError::Archive(ArchiveError::Empty(_)) => none(),
+            other => other.into(),
+        })?;
+    let recording = archive.recording(None).ok_or_else(none)?;
     open_in(app, archive, recording)
 }
 

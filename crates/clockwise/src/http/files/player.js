@@ -101,7 +101,8 @@ function tracksChanged() {
   const help = lost?.codec
     ? "Use a browser or a computer that decodes it, set the camera to H.264, download the recording, or play it over RTSP."
     : "Play it over RTSP.";
-  problem("tracks", isPictureLost ? `The picture is ${named(lost)}, which ${lost.codec ? "this browser cannot play" : "browsers cannot be sent"}. ${help}` : "");
+  const isNothingLeft = !known.tracks.some(canPlay);
+  problem("tracks", isNothingLeft && !lost ? "Nothing of this recording can be played by a browser. Play it over RTSP." : isPictureLost ? `The picture is ${named(lost)}, which ${lost.codec ? "this browser cannot play" : "browsers cannot be sent"}. ${help}` : "");
   element("file").href = `../${known.number}/recording.mp4`;
   element("file").hidden = false;
 }

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use media::files::cuts::Place;
-use media::files::{HEAD_BLOCKS_MAX, exports};
+use media::files::{HEAD_BLOCKS_MAX, exports, is_for_browsers};
 use serde::Serialize;
 
 use super::{OpenRecording, PathPart, SharedApp, open, open_newest, plain, run_blocking};
@@ -38,6 +38,9 @@ struct TrackSummary {
 /// Reason for leaving out a track without decoder parameters or without packets.
 const SILENT: &str = "nothing of it was recorded, or its decoder parameters are missing";
 
+/// Reason for leaving out a track that only files have.
+const FOR_FILES: &str = "browsers do not play this encoding; the MP4 file has it";
+
 fn summary(app: &SharedApp, recording: &mut OpenRecording) -> Response {
     let of = &recording.described;
     let begins_ns = of.ends_ns.saturating_sub(of.length_ns);
@@ -68,6 +71,7 @@ fn summary(app: &SharedApp, recording: &mut OpenRecording) -> Response {
                 why_not: match (head, exports(track).mp4) {
                     (Some(_), _) => None,
                     (None, Err(why)) => Some(why),
+                    (None, Ok(())) if !is_for_browsers(track) => Some(FOR_FILES),
                     (None, Ok(())) => Some(SILENT),
                 },
             }
