@@ -5,6 +5,9 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 
+use media::archive::archives::RecordingInfo;
+use media::files::{exports, is_for_browsers};
+
 use super::super::DisconnectGuard;
 use super::visitors::ConnectionVisitor;
 use super::{PathPart, SharedApp, open, plain, run_blocking};
@@ -79,6 +82,22 @@ fn escaped(text: &str) -> String {
     out
 }
 
+/// The encodings of a recording's tracks, and which of them browsers are not sent.
+fn track_names(of: &RecordingInfo) -> String {
+    let tracks = of.description.iter().flat_map(|of| of.tracks());
+    let names = tracks.map(|track| {
+        let name = match &*track.encoding {
+            "" => "unknown encoding",
+            name => name,
+        };
+        match exports(track).mp4.is_ok() && is_for_browsers(track) {
+            true => name.to_owned(),
+            false => format!("{name} (not shown)"),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// The name of a volume in a path.
 fn encoded(name: &str) -> impl std::fmt::Display + '_ {
     percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
@@ -137,7 +156,9 @@ pub(super) async fn all(
                     name = escaped(&volume.name),
                 ));
             }
-            for of in recordings.into_iter().rev().map(RecordingView::from) {
+            for of in recordings.into_iter().rev() {
+                let tracks = track_names(&of);
+                let of = RecordingView::from(of);
                 let path = encoded(&volume.name);
                 let begun = std::time::SystemTime::UNIX_EPOCH
                     + std::time::Duration::from_nanos(of.begun_unix_ns);
@@ -149,7 +170,7 @@ pub(super) async fn all(
                     name = escaped(&volume.name),
                     begun = humantime::format_rfc3339_seconds(begun),
                     seconds = of.length_ns / 1_000_000_000,
-                    tracks = escaped(&of.tracks.join(", ")),
+                    tracks = escaped(&tracks),
                 ));
             }
         }

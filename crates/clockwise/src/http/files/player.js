@@ -243,6 +243,8 @@ let turn = 0;
 async function play(from) {
   const mine = ++turn;
   const isMine = () => mine === turn;
+  // Another source would be played at the usual speed.
+  video.defaultPlaybackRate = video.playbackRate;
   playing?.stop();
   playing = null;
   problem("refused");
