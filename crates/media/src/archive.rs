@@ -275,6 +275,15 @@ impl Archive {
         remaining.find(|of| number.is_none_or(|number| of.number == number))
     }
 
+    /// True if no block of the beginning of a recording is gone.
+    #[must_use]
+    pub fn is_from_its_start(&self, recording: &Recording) -> bool {
+        let state = self.state();
+        let place = (state.recordings).partition_point(|of| of.number < recording.number);
+        let whole = state.recordings.get(place);
+        whole.is_some_and(|of| of.number == recording.number && of.first == recording.first)
+    }
+
     /// True if a block was overwritten, or is about to be.
     #[must_use]
     pub fn is_overwritten(&self, serial: u64) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! A recording is divided at key frames ([`cuts`]), and each *segment* between two cuts is made on its own. A
 //! file is a head and then one segment after another, so any part of it can be made without the parts before
-//! it. Browsers play such segments from a [list](SegmentListCache). Blocks are read one after another as best effort: an
+//! it. Browsers play such segments from a [list](Source::list). Blocks are read one after another as best effort: an
 //! export uses what the streams leave. Memory holds a block and the frames of a fragment, however long the
 //! recording is.
 //!
@@ -23,6 +23,7 @@
 pub mod aac;
 pub mod cuts;
 mod error;
+mod far_cuts;
 pub mod gaps;
 pub mod jpeg;
 pub mod mp4;
@@ -32,6 +33,7 @@ mod segment_cache;
 mod segments;
 pub mod track;
 pub mod unit;
+pub mod vp;
 mod whole;
 
 use std::collections::BTreeSet;
@@ -48,11 +50,11 @@ use cuts::{Cut, Cuts, Place};
 pub use error::ExportError;
 use mp4::{Run, Sample, TrackHead};
 pub use parts::{Part, SegmentList};
-pub use segment_cache::SegmentListCache;
+pub use segment_cache::{ListId, Numbers, SegmentCache};
 use segments::Muxer;
 pub use segments::{SegmentFile, Segments};
 use track::Track;
-pub use track::exports;
+pub use track::{exports, is_for_browsers};
 pub use whole::FILE_CUT_NS;
 
 /// A fragment ends at this size, wherever that is.
@@ -68,7 +70,7 @@ const SEGMENT_BYTES_MAX: usize = 128 << 20;
 const LONG_FRAME_NS: u64 = 500_000_000;
 
 /// Blocks that are searched for the decoder parameters of a track.
-const HEAD_BLOCKS_MAX: u64 = 64;
+pub const HEAD_BLOCKS_MAX: u64 = 64;
 
 /// Reason for leaving out a track without decoder parameters.
 pub const UNDECODABLE: &str =
@@ -295,25 +297,30 @@ impl Source {
     /// # Errors
     /// When no track has decoder parameters.
     pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
-        self.heads_of(from, |_| true)
+        self.heads_of(from, false)
     }
 
     /// As [`heads`](Self::heads), for segments: tracks without a packet in the first blocks are left out as
-    /// well, because browsers wait for each track before they play.
+    /// well, because browsers wait for each track before they play; and tracks that no browser plays.
     ///
     /// # Errors
     /// When no track is left.
     pub fn segment_heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
-        self.heads_of(from, Track::has_packet)
+        self.heads_of(from, true)
     }
 
     fn heads_of(
         &mut self,
         from: Place,
-        is_included: impl Fn(&Track) -> bool,
+        is_for_segments: bool,
     ) -> Result<Vec<TrackHead>, ExportError> {
         let mut tracks = self.mp4_tracks(0)?;
-        self.begin_tracks(&mut tracks, from, &is_included)?;
+        tracks.retain(|track| !is_for_segments || track.is_for_browsers());
+        if tracks.is_empty() {
+            return Err(self.nothing_for("a stream for browsers"));
+        }
+        let is_included = |track: &Track| !is_for_segments || track.has_packet();
+        self.begin_tracks(&mut tracks, from, is_included)?;
         let mut heads = Vec::new();
         for track in &tracks {
             let reason = match track.head() {

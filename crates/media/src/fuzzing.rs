@@ -62,7 +62,7 @@ pub fn login(data: &[u8]) {
 }
 
 /// Encodings that are exported, with clock rate, and the parameters of their formats.
-const ENCODINGS: [(&str, &str); 8] = [
+const ENCODINGS: [(&str, &str); 11] = [
     ("H264/90000", "packetization-mode=1"),
     ("H265/90000", "sprop-max-don-diff=0"),
     (
@@ -74,6 +74,9 @@ const ENCODINGS: [(&str, &str); 8] = [
     ("L16/44100", "x"),
     ("MP4A-LATM/44100/2", "cpresent=0;config=410024203fe080"),
     ("MP4A-LATM/44100/2", "cpresent=1"),
+    ("VP8/90000", "x"),
+    ("VP9/90000", "x"),
+    ("PCMU/8000", "x"),
 ];
 
 /// Exports packets of any content. The input is an encoding (1 byte), and packets: flags (1 byte; 1: marker, 2: another

@@ -180,7 +180,10 @@ fn is_video(track: &Track) -> bool {
 }
 
 fn is_picture(encoding: &str) -> bool {
-    matches!(encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
+    matches!(
+        encoding,
+        "H264" | "H265" | "MP4V-ES" | "JPEG" | "VP8" | "VP9"
+    )
 }
 
 impl Description {
@@ -278,6 +281,13 @@ impl Description {
     pub fn video_track(&self) -> u8 {
         // There are at most `TRACKS_MAX` tracks.
         self.tracks.iter().position(is_video).unwrap_or(0) as u8
+    }
+
+    /// True if a track is described as pictures, of any encoding.
+    #[must_use]
+    pub fn is_picture(&self, track: usize) -> bool {
+        let media = self.session.medias.get(track);
+        media.is_some_and(|of| of.media == "video")
     }
 
     /// The most important track: the first video track of any encoding, or the first track.

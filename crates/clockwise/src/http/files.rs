@@ -6,7 +6,10 @@
 //! | `/media/{volume}/{number}/track{n}` | one track as its source sent it |
 //! | `/media/{volume}/{number}/index.m3u8` | the multivariant playlist |
 //! | `/media/{volume}/{number}/media.m3u8`, `init.mp4`, `segments/...` | the media playlist, initialization section and segments |
+//! | `/media/{volume}/{number}/recording.json` | its times and tracks |
 //! | `/media/{volume}/{number}/` | a page that plays the recording |
+//! | `/media/{volume}/live/` | the same page, playlists and times of the newest recording |
+//! | `/player/...` | the script and style of the page |
 //! | `/media/` | a page that lists all recordings |
 //!
 //! These paths are served on the control socket, and over TCP if `[http] listen` is set. All reads are best
@@ -17,10 +20,14 @@ mod file;
 mod generated;
 mod hls;
 mod in_memory;
+mod newest;
 mod origins;
 mod page;
+mod playlist;
 mod slots;
+mod summary;
 mod visitors;
+mod wanted;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,9 +51,9 @@ pub use visitors::asking;
 
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
-use media::archive::Archive;
-use media::archive::archives::RecordingInfo;
-use media::files::{Emit, ExportError, SegmentListCache, Source};
+use media::archive::archives::{OpenError, RecordingInfo};
+use media::archive::{Archive, ArchiveError, Recording};
+use media::files::{Emit, ExportError, SegmentCache, Source};
 
 /// The most exports at a time. Each needs a thread, a block and a fragment in memory.
 const EXPORTS_MAX: usize = 16;
@@ -73,7 +80,7 @@ pub struct Media {
     /// Slots for segments in memory, a MiB each.
     segments: Arc<Slots>,
     plans: file::PlanCache,
-    parts: SegmentListCache,
+    segments_told: SegmentCache,
 }
 
 impl Default for Media {
@@ -82,7 +89,7 @@ impl Default for Media {
             exports: Arc::new(Slots::new(EXPORTS_MAX)),
             segments: Arc::new(Slots::new(SEGMENTS_MIB_MAX)),
             plans: file::PlanCache::default(),
-            parts: SegmentListCache::default(),
+            segments_told: SegmentCache::default(),
         }
     }
 }
@@ -164,6 +171,31 @@ struct OpenRecording {
 /// Opens a recording for reading.
 fn open(app: &App, volume: &str, number: u64) -> Result<OpenRecording, Problem> {
     let (archive, recording) = app.archives.recording(volume, number)?;
+    open_in(app, archive, recording)
+}
+
+/// Opens the newest recording of a volume for reading.
+fn open_newest(app: &App, volume: &str) -> Result<OpenRecording, Problem> {
+    let none = || {
+        let what = format!("volume {volume:?} has no recording");
+        Problem::new(StatusCode::NOT_FOUND, what, "wait for one to begin")
+    };
+    let archive = app
+        .archives
+        .open(volume, None)
+        .map_err(|error| match error {
+            OpenError::Archive(ArchiveError::Empty(_)) => none(),
+            other => other.into(),
+        })?;
+    let recording = archive.recording(None).ok_or_else(none)?;
+    open_in(app, archive, recording)
+}
+
+fn open_in(
+    app: &App,
+    archive: Arc<Archive>,
+    recording: Recording,
+) -> Result<OpenRecording, Problem> {
     let described = app.archives.describe(&archive, recording)?;
     let description = described
         .description
@@ -183,6 +215,12 @@ pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/media/", get(page::all))
         .route("/media/{volume}/{number}/", get(page::one))
+        .route("/media/{volume}/live/", get(page::newest))
+        .route("/media/{volume}/live/index.m3u8", get(newest::master))
+        .route("/media/{volume}/live/media.m3u8", get(newest::playlist))
+        .route("/media/{volume}/live/recording.json", get(summary::newest))
+        .route("/media/{volume}/{number}/recording.json", get(summary::one))
+        .route("/player/{file}", get(page::file))
         .route("/media/{volume}/{number}/recording.mp4", get(file::mp4))
         .route("/media/{volume}/{number}/{track}", get(track))
         .route("/media/{volume}/{number}/index.m3u8", get(hls::master))

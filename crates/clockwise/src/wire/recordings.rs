@@ -40,7 +40,7 @@ pub struct RecordedTrack {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not_mp4: Option<String>,
     /// The format of a file with this track alone, if there is one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`,
-    /// `mulaw` or `alaw`.
+    /// `mulaw`, `alaw` or `g722`.
     pub raw: Option<String>,
 }
 

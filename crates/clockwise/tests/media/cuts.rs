@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::support::made::{CAMERA, Made, TEXT};
 use crate::support::small::{BLOCK, Camera, PICTURE, Small};
-use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::archive::block::{Composer, Entry, Header, Kind, Seal};
 use media::archive::index::GROUP;
 use media::files::Source;
-use media::files::cuts::{Cuts, SegmentLimits};
+use media::files::cuts::Cuts;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -211,49 +211,4 @@ fn cut_begins_with_a_decodable_frame() {
     }
     assert!(without > 20, "{without} times nothing was before it");
     assert!(only_others > 0, "in each there was one");
-}
-
-/// A recording without key frames is cut in the middle of something, at the same places at every look.
-#[test]
-fn latest_end_of_a_cut_does_not_depend_on_when_it_is_asked() {
-    let mut all = 0;
-    for seed in 0..10 {
-        let rng = &mut StdRng::seed_from_u64(seed);
-        let camera = Camera {
-            blocks: 200,
-            gop: 300,
-            parts: 20,
-            ..CAMERA
-        };
-        let mut made = Made::new(Small::new(camera, 300, seed));
-        let most = SegmentLimits {
-            ns: rng.random_range(100_000_000..2_000_000_000),
-            bytes: rng.random_range(1..40) * BLOCK,
-        };
-        let mut found: BTreeMap<(u64, u32), _> = BTreeMap::new();
-        for serial in 0..200 {
-            made.records(serial..serial + 1);
-            let source = &mut made.source();
-            let mut from = Cuts::new(source, 0, u64::MAX).unwrap().first();
-            if from.place.serial > 0 {
-                continue;
-            }
-            let mut end = from;
-            end.place.serial = source.recording().end;
-            end.place.packet = 0;
-            end.media_ns = u64::MAX;
-            while let Some(to) = source.latest(from, end, most).unwrap() {
-                let what = format!("seed {seed}: {from:?} {to:?}");
-                assert!(to.place > from.place && to.place < end.place, "{what}");
-                let block = Block::parse(&made.small.blocks[&to.place.serial]).unwrap();
-                let (entry, _) = block.packet(to.place.packet as usize).unwrap();
-                assert!(entry.begins_frame && entry.kind == Kind::Rtp, "{what}");
-                let known = found.entry((from.place.serial, from.place.packet));
-                assert_eq!(*known.or_insert(to), to, "{what}");
-                from = to;
-            }
-        }
-        all += found.len();
-    }
-    assert!(all > 50, "{all}");
 }

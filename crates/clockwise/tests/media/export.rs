@@ -391,3 +391,44 @@ fn every_payload_is_played_as_it_was_published() {
     }
     serve.terminate();
 }
+
+/// VP8 and VP9 are in files and in lists for browsers. G.711 is in files; browsers do not play it.
+#[test]
+fn vp8_vp9_and_g711_come_back_from_files() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving("rate = \"400KB/s\"\n[http]\nlisten = \"0\"");
+    for (video, sound, codec) in [
+        ("libvpx", "pcm_mulaw", "vp08"),
+        ("libvpx-vp9", "pcm_alaw", "vp09"),
+    ] {
+        let encoded = ["-c:v", video, "-b:v", "300k", "-deadline", "realtime"];
+        let encoded = [&encoded[..], &["-cpu-used", "8", "-g", "10"]].concat();
+        let encoded = [&encoded[..], &["-c:a", sound, "-ar", "8000"]].concat();
+        let clip = clip(&site, &format!("{video}.mkv"), 6, &encoded);
+        let to = ["-c", "copy", "-strict", "experimental", "-f", "rtsp"];
+        let url = format!("rtsp://{address}/cam");
+        let mut command = ffmpeg();
+        command.args(["-i", &clip]).args(to);
+        outcome(command.args(["-rtsp_transport", "tcp", &url])).done();
+        let number = closed(&site);
+        let file = export(&site, &number, &format!("{video}.mp4"), &[]);
+        assert_eq!(sums(&file, &SEEN), sums(&clip, &SEEN), "{video}");
+        let decoded = ["-map", "0:a", "-af", "asetnsamples=n=800:p=0"];
+        assert_eq!(sums(&file, &decoded), sums(&clip, &decoded), "{sound}");
+        let list = format!("/media/cam/{number}/index.m3u8");
+        let (_, _, said) = get(http(&serve), &list, "");
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains(&format!("CODECS=\"{codec}.")), "{said}");
+        assert!(!said.contains("law"), "{said}");
+        let playlist = format!("http://{}{list}", http(&serve));
+        assert_eq!(sums(&playlist, &SEEN), sums(&clip, &SEEN), "{video}");
+        // Segments begin with key frames: there is more than one.
+        let (_, _, media) = get(http(&serve), &format!("/media/cam/{number}/media.m3u8"), "");
+        let media = String::from_utf8_lossy(&media).into_owned();
+        assert_eq!(media.matches("#EXTINF").count(), 2, "{media}");
+        assert!(media.contains("INDEPENDENT"), "{media}");
+    }
+    serve.terminate();
+}

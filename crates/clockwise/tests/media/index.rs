@@ -9,6 +9,8 @@ use engine::volume_io::{Client, ClientOptions};
 use media::archive::block::Trailer;
 use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};
+use media::files::Source;
+use media::sdp::Description;
 use sched::units::Bytes;
 use testkit::site::{Site, call, connect};
 
@@ -121,6 +123,31 @@ fn a_day_is_listed_with_two_reads_and_a_time_of_it_with_one_more() {
     }
 }
 
+/// A playlist of two minutes costs the same at the beginning of a day as at its end.
+#[test]
+fn a_list_of_a_range_of_a_day_takes_few_reads() {
+    let text = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=day\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+                m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
+    for camera in &CAMERAS {
+        let site = Site::new(1);
+        let (pool, _) = recorded(&site, camera);
+        for at_s in [200, 43_200, SECONDS - 200] {
+            let (archive, client, recording) = opened(&pool);
+            let (archive, client) = (Arc::new(archive), Arc::new(client));
+            let description = Description::parse(text.as_bytes()).expect("a description");
+            let mut source = Source::new(Arc::clone(&archive), client, recording, description);
+            let times = at_s * SECOND_NS..(at_s + 120) * SECOND_NS;
+            let listed = source.list(&times, SECONDS * SECOND_NS, true);
+            let listed = listed.expect("it can be read");
+            assert_eq!(listed.parts.len(), 30, "{camera:?}: at {at_s} s");
+            assert_eq!(listed.parts[0].begins.media_ns, times.start);
+            let reads = archive.reads();
+            assert!(reads <= 8, "{camera:?}: {reads} reads at {at_s} s");
+        }
+        pool.close().expect("it is closed");
+    }
+}
+
 /// Body of a path, as text.
 fn got(site: &Site, path: &str) -> String {
     let mut socket = connect(&site.path("api.sock"));
@@ -198,9 +225,21 @@ fn the_index_of_a_day_is_asked_for_and_its_playlist_needs_no_more() {
     assert_eq!(call(&site, "GET", none, "").0, 404);
 
     // Blocks that end a group have only their sections: the rest was never written.
-    let playlist = got(&site, "/media/cam/1/media.m3u8");
-    let segments = playlist.lines().filter(|line| line.starts_with("#EXTINF"));
-    assert_eq!(segments.count() as u64, SECONDS / 4);
+    let count = |query: &str| {
+        let playlist = got(&site, &format!("/media/cam/1/media.m3u8{query}"));
+        assert!(
+            playlist.len() < 20_000 || query.is_empty(),
+            "{}",
+            playlist.len()
+        );
+        let segments = playlist.lines().filter(|line| line.starts_with("#EXTINF"));
+        segments.count()
+    };
+    // Without a range, the first hour; with one, 20 minutes at most.
+    assert_eq!(count(""), 900);
+    assert_eq!(count("?from=43200&until=43300"), 25);
+    assert_eq!(count("?from=43200&until=80000"), 300);
+    assert_eq!(count("?from=100000"), 0);
     serve.terminate();
 }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{BEHIND_NS, ExportError, Source};
+use super::{ExportError, Source};
 use crate::archive::block::{Block, Entry, Kind};
 use crate::archive::index::{GROUP, Index, KeyCoverage};
 use crate::archive::start;
@@ -40,6 +40,8 @@ pub struct Cuts {
     has_keys: bool,
     /// Serial of the next block to search.
     next: u64,
+    /// Groups that begin at or after this serial are not searched.
+    limit: u64,
     found: VecDeque<Cut>,
     /// The last cut that was found.
     newest: Option<Place>,
@@ -58,6 +60,19 @@ impl Cuts {
     /// # Errors
     /// When the recording cannot be read.
     pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ExportError> {
+        Self::up_to(source, from_ns, cut_ns, u64::MAX)
+    }
+
+    /// As [`new`](Self::new), and groups of blocks that begin at or after the serial `limit` are not searched.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub(super) fn up_to(
+        source: &mut Source,
+        from_ns: u64,
+        cut_ns: u64,
+        limit: u64,
+    ) -> Result<Self, ExportError> {
         let track = source.description.video_track();
         let (first, is_key) = source.start(from_ns)?;
         let place = first.place;
@@ -76,6 +91,7 @@ impl Cuts {
                 true => place.serial,
                 false => place.serial.saturating_sub(1).max(begins.serial),
             },
+            limit,
             found: VecDeque::new(),
             newest: None,
             last: first,
@@ -145,7 +161,8 @@ impl Cuts {
     fn search_next_group(&mut self, source: &mut Source) -> Result<bool, ExportError> {
         // Blocks that were overwritten since are skipped.
         let from = self.next.max(source.recording.first);
-        if from >= source.recording.end || self.waits_at == Some(source.recording.end) {
+        let end = source.recording.end.min(self.limit);
+        if from >= end || self.waits_at == Some(source.recording.end) {
             return Ok(false);
         }
         let end = ((from / GROUP + 1) * GROUP).min(source.recording.end);
@@ -169,7 +186,7 @@ impl Cuts {
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
                 let records =
-                    records.filter(|(of, record)| *of >= blocks.start && record.packets > 0);
+                    records.filter(|(of, record)| blocks.contains(of) && record.packets > 0);
                 for (serial, record) in records {
                     self.push(Cut {
                         place: Place { serial, packet: 0 },
@@ -180,7 +197,7 @@ impl Cuts {
             }
             if has_all_keys && index.first <= blocks.start {
                 // Earlier keys of the section may be overwritten.
-                for key in index.keys.iter().filter(|key| key.serial >= blocks.start) {
+                for key in index.keys.iter().filter(|key| blocks.contains(&key.serial)) {
                     self.push(Cut {
                         place: Place {
                             serial: key.serial,
@@ -284,23 +301,16 @@ fn with_audio_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, 
     })
 }
 
-/// The section of the index about the blocks of a group up to `end`.
+/// The section of the index about the blocks of a group up to `end`, also one in the making.
 fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ExportError> {
     match end.checked_sub(1) {
-        Some(last) => Ok(source
-            .archive
-            .section(&source.client, &source.recording, last)?),
+        Some(last) => {
+            Ok(source
+                .archive
+                .index_so_far_of(&source.client, &source.recording, last)?)
+        }
         None => Ok(None),
     }
-}
-
-/// Limits of a segment's length.
-#[derive(Clone, Copy, Debug)]
-pub struct SegmentLimits {
-    /// In nanoseconds of the recording's time.
-    pub ns: u64,
-    /// In bytes of its blocks.
-    pub bytes: u64,
 }
 
 impl Source {
@@ -327,50 +337,11 @@ impl Source {
     pub fn first_there(&self) -> u64 {
         self.archive.first_there(&self.recording)
     }
-
-    /// The latest end of a segment that begins at `from`, by the limits: the first frame in a block that is
-    /// later than the limits allow. `None` if the segment ends at `to` before that, or no such block is
-    /// recorded yet.
-    ///
-    /// The end depends only on where the segment begins, not on how much has been recorded since.
-    ///
-    /// # Errors
-    /// When the recording cannot be read.
-    pub fn latest(
-        &self,
-        from: Cut,
-        to: Cut,
-        most: SegmentLimits,
-    ) -> Result<Option<Cut>, ExportError> {
-        let blocks = most.bytes / self.archive.header().block_bytes;
-        let by_bytes = from.place.serial + blocks.max(1);
-        let end_ns = from.media_ns.saturating_add(most.ns);
-        // Packets lie in the order of their arrival, which is nearly that of their times.
-        if to.media_ns.saturating_add(BEHIND_NS) <= end_ns && to.place.serial < by_bytes {
-            return Ok(None);
-        }
-        let (archive, client) = (&self.archive, &self.client);
-        let by_time = archive.block_at(client, &self.recording, end_ns)? + 1;
-        let first = by_bytes.min(by_time).max(from.place.serial + 1);
-        let track = self.description.video_track();
-        // Blocks that are damaged or have only a part of a frame are skipped.
-        for serial in (first..self.recording.end).take(GROUP as usize) {
-            if serial > to.place.serial {
-                break;
-            }
-            let entries = archive.entries(client, &self.recording, serial)?;
-            let found = entries.and_then(|entries| first_frame(serial, &entries, track));
-            if let Some(cut) = found.filter(|cut| cut.media_ns > from.media_ns) {
-                return Ok(Some(cut).filter(|cut| cut.place < to.place));
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// The first packet in a block that begins a frame of a track; the first RTP packet if the block has none of
 /// the track.
-fn first_frame(serial: u64, entries: &[Entry], track: u8) -> Option<Cut> {
+pub(super) fn first_frame(serial: u64, entries: &[Entry], track: u8) -> Option<Cut> {
     let packets = (0..).zip(entries).filter(|(_, of)| of.kind == Kind::Rtp);
     let mut of_track = packets.clone().filter(|(_, of)| of.track == track);
     let (packet, entry) = match of_track.clone().next() {

@@ -9,7 +9,9 @@ use super::jpeg::Jpeg;
 use super::mp4::{Sample, TrackHead};
 use super::nal::{self, Nals};
 use super::unit::{Packet, Reorder, Timeline, Unit};
+use super::vp::Vp;
 use crate::rtp::packet::Header;
+use crate::rtp::packet::vp::Format;
 use crate::rtp::parameters::{self, Codec, Parameters};
 use crate::sdp::Track as TrackDescription;
 
@@ -19,8 +21,11 @@ enum Payload {
     Video(Nals),
     Aac(Aac),
     Jpeg(Jpeg),
+    Vp(Vp),
     /// Audio with one frame in each packet.
     Audio,
+    /// Audio with a sample in each byte, and the name of its samples in MP4 files.
+    Logarithmic([u8; 4]),
 }
 
 /// The formats that a track can be exported in.
@@ -52,11 +57,19 @@ pub fn exports(track: &TrackDescription) -> Exports {
         "JPEG" => (Err(UNKNOWN), Some("mjpeg")),
         "OPUS" => (Ok(()), None),
         "L16" => (Err(UNKNOWN), Some("s16be")),
-        "PCMU" => (Err(UNKNOWN), Some("mulaw")),
-        "PCMA" => (Err(UNKNOWN), Some("alaw")),
+        "PCMU" => (Ok(()), Some("mulaw")),
+        "PCMA" => (Ok(()), Some("alaw")),
+        "G722" => (Err(UNKNOWN), Some("g722")),
+        "VP8" | "VP9" => (Ok(()), None),
         _ => (Err(UNKNOWN), None),
     };
     Exports { mp4, raw }
+}
+
+/// True if browsers play the encoding of a described track in segments, as far as MP4 can hold it.
+#[must_use]
+pub fn is_for_browsers(track: &TrackDescription) -> bool {
+    !matches!(&*track.encoding, "PCMU" | "PCMA")
 }
 
 /// A track and the state of its export.
@@ -93,7 +106,11 @@ impl Track {
             "H265" => video(Codec::Hevc),
             "MPEG4-GENERIC" | "MP4A-LATM" => Payload::Aac(Aac::new(aac::Config::of(described)?)),
             "JPEG" => Payload::Jpeg(Jpeg::new(described.size)),
-            "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Audio,
+            "VP8" => Payload::Vp(Vp::new(Format::Vp8)),
+            "VP9" => Payload::Vp(Vp::new(Format::Vp9)),
+            "PCMU" => Payload::Logarithmic(*b"ulaw"),
+            "PCMA" => Payload::Logarithmic(*b"alaw"),
+            "OPUS" | "L16" | "G722" => Payload::Audio,
             _ => return None,
         };
         Some(Self {
@@ -156,7 +173,7 @@ impl Track {
         units.extend(match of {
             Payload::Video(nals) => nals.finish(),
             Payload::Jpeg(jpeg) => jpeg.finish(),
-            Payload::Aac(_) | Payload::Audio => None,
+            Payload::Aac(_) | Payload::Vp(_) | Payload::Audio | Payload::Logarithmic(_) => None,
         });
     }
 
@@ -187,7 +204,7 @@ impl Track {
     /// The time in ticks of the track's clock; `None` for audio.
     #[must_use]
     pub fn shown_ticks(&self, media_ns: u64) -> Option<i64> {
-        let is_video = matches!(self.payload, Payload::Video(_));
+        let is_video = matches!(self.payload, Payload::Video(_) | Payload::Vp(_));
         is_video.then(|| self.timeline.recorded_ticks(media_ns))
     }
 
@@ -204,7 +221,8 @@ impl Track {
             Payload::Video(nals) => nals.left_out,
             Payload::Aac(aac) => aac.left_out,
             Payload::Jpeg(jpeg) => jpeg.left_out,
-            Payload::Audio => 0,
+            Payload::Vp(vp) => vp.left_out,
+            Payload::Audio | Payload::Logarithmic(_) => 0,
         }
     }
 
@@ -212,6 +230,12 @@ impl Track {
     #[must_use]
     pub fn encoding(&self) -> &str {
         &self.encoding
+    }
+
+    /// True if browsers play its encoding in segments.
+    #[must_use]
+    pub fn is_for_browsers(&self) -> bool {
+        !matches!(self.payload, Payload::Logarithmic(_))
     }
 
     /// True if a packet of the track has come.
@@ -227,7 +251,8 @@ impl Track {
         match &self.payload {
             Payload::Video(nals) => nals.has_begun(),
             Payload::Aac(aac) => aac.has_begun(),
-            Payload::Jpeg(_) | Payload::Audio => true,
+            Payload::Vp(vp) => vp.head.is_some(),
+            Payload::Jpeg(_) | Payload::Audio | Payload::Logarithmic(_) => true,
         }
     }
 
@@ -245,7 +270,11 @@ impl Track {
                 of(&nals.parameters()).or_else(|| of(nals.described()))
             }
             Payload::Aac(aac) => Some(TrackHead::aac(id, rate, &aac.config)),
+            Payload::Vp(vp) => Some(TrackHead::vp(id, rate, vp.format(), vp.head?)),
             Payload::Audio => Some(TrackHead::opus(id, rate, self.channels)),
+            Payload::Logarithmic(name) => {
+                Some(TrackHead::logarithmic(id, rate, self.channels, *name))
+            }
             Payload::Jpeg(_) => None,
         }
     }
@@ -256,8 +285,8 @@ impl Track {
         match &self.payload {
             Payload::Aac(aac) => aac.config.ticks(1, self.clock_rate),
             // 25 pictures or 50 audio packets per second.
-            Payload::Video(_) | Payload::Jpeg(_) => self.clock_rate / 25,
-            Payload::Audio => self.clock_rate / 50,
+            Payload::Video(_) | Payload::Jpeg(_) | Payload::Vp(_) => self.clock_rate / 25,
+            Payload::Audio | Payload::Logarithmic(_) => self.clock_rate / 50,
         }
     }
 
@@ -279,7 +308,7 @@ impl Track {
         match &self.payload {
             Payload::Video(_) => nal::to_annex_b(&mut unit.data),
             Payload::Aac(aac) => out.extend_from_slice(&aac.config.adts(unit.data.len())),
-            Payload::Jpeg(_) | Payload::Audio => {}
+            Payload::Jpeg(_) | Payload::Vp(_) | Payload::Audio | Payload::Logarithmic(_) => {}
         }
         out.append(&mut unit.data);
     }
@@ -291,7 +320,8 @@ impl Payload {
             Self::Video(nals) => nals.push(packet, units),
             Self::Aac(aac) => aac.push(packet, clock_rate, units),
             Self::Jpeg(jpeg) => jpeg.push(packet, units),
-            Self::Audio => units.push(Unit {
+            Self::Vp(vp) => vp.push(packet, units),
+            Self::Audio | Self::Logarithmic(_) => units.push(Unit {
                 data: packet.payload.to_vec(),
                 timestamp: packet.header.timestamp,
                 media_ns: packet.media_ns,

@@ -6,6 +6,7 @@
 mod clock;
 pub mod frames;
 mod sequence;
+pub mod vp;
 
 pub use clock::{Clocks, Report};
 pub use frames::{Coding, Frames, Mark};

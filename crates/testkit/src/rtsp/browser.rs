@@ -135,6 +135,23 @@ impl Browser {
         self.ask("Page.addScriptToEvaluateOnNewDocument", script);
     }
 
+    /// Takes the network away from the page, or gives it back.
+    #[track_caller]
+    pub fn set_offline(&mut self, is_offline: bool) {
+        self.ask("Network.enable", json!({}));
+        let conditions = json!({
+            "offline": is_offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1,
+        });
+        self.ask("Network.emulateNetworkConditions", conditions);
+    }
+
+    /// A picture of the page, as PNG in Base64.
+    #[track_caller]
+    pub fn screenshot(&mut self) -> String {
+        let taken = self.ask("Page.captureScreenshot", json!({}));
+        taken["data"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The value of a promise of the page.
     ///
     /// # Panics

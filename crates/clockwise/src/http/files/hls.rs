@@ -1,123 +1,135 @@
 //! HLS for browsers and players (RFC 8216), with fragmented MP4 segments.
 //!
 //! Segments are named by their places in the recording. A name always means the same bytes, and the server
-//! keeps no state for a player.
-
-use std::ops::Range;
-use std::time::{Duration, UNIX_EPOCH};
+//! keeps no state for a player but the numbers of the segments that it was told of.
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use media::files::cuts::Place;
-use media::files::{ExportError, SegmentList, mp4};
+use media::files::{ExportError, ListId, Part, SegmentList, mp4};
 use tokio::runtime::Handle;
 
 use super::in_memory::MemoryBody;
-use super::{OpenRecording, PathPart, STALL_TIMEOUT, SharedApp, mib, open, plain, run_blocking};
+use super::playlist::{self, Stretch};
+use super::wanted::{Span, Wanted};
+use super::{
+    OpenRecording, PathPart, QueryPart, STALL_TIMEOUT, SharedApp, mib, open, plain, run_blocking,
+};
 use crate::wire::Problem;
 
-const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+pub(super) const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
 /// The cache policy of complete segments, whose bytes do not change.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
 
-/// The URL of a segment, relative to the playlist.
-fn name(places: &Range<Place>) -> String {
-    let Range { start, end } = places;
-    format!(
-        "segments/{}.{}-{}.{}.m4s",
-        start.serial, start.packet, end.serial, end.packet
-    )
-}
+impl OpenRecording {
+    /// The part of the recording that a player asks for.
+    fn span(&self, wanted: &Wanted) -> Result<Span, Problem> {
+        let of = &self.described;
+        let times = of.ends_ns.saturating_sub(of.length_ns)..of.ends_ns;
+        wanted.span(&times, of.recording.begun_unix_ns, of.is_recorded)
+    }
 
-/// The places of the segment that has this name.
-fn places(name: &str) -> Option<Range<Place>> {
-    let place = |text: &str| {
-        let (serial, packet) = text.split_once('.')?;
-        Some(Place {
-            serial: serial.parse().ok()?,
-            packet: packet.parse().ok()?,
-        })
-    };
-    let (from, to) = name.strip_suffix(".m4s")?.split_once('-')?;
-    let places = place(from)?..place(to)?;
-    (places.start < places.end).then_some(places)
-}
+    /// The segments of a span.
+    pub(super) fn list(&mut self, span: &Span) -> Result<SegmentList, ExportError> {
+        let (ends_ns, is_over) = (self.described.ends_ns, !self.described.is_recorded);
+        self.source.list(span.times(), ends_ns, is_over)
+    }
 
-/// The text of the media playlist (RFC 8216, section 4.3).
-fn media_playlist(listed: &SegmentList, begun_unix_ns: u64, is_recorded: bool) -> String {
-    let mut text = String::from("#EXTM3U\n#EXT-X-VERSION:7\n");
-    if listed.parts.iter().all(|part| part.is_independent) {
-        text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
-    }
-    text += &format!(
-        "#EXT-X-TARGETDURATION:{}\n#EXT-X-MEDIA-SEQUENCE:{}\n",
-        listed.target_ns.div_ceil(1_000_000_000),
-        listed.sequence
-    );
-    if listed.gaps > 0 {
-        text += &format!("#EXT-X-DISCONTINUITY-SEQUENCE:{}\n", listed.gaps);
-    }
-    if !is_recorded {
-        text += "#EXT-X-PLAYLIST-TYPE:VOD\n";
-    }
-    for (number, part) in listed.parts.iter().enumerate() {
-        if part.is_behind_gap {
-            text += "#EXT-X-DISCONTINUITY\n";
+    /// The listed segment with these places.
+    fn part(&mut self, places: &std::ops::Range<Place>) -> Result<Option<Part>, ExportError> {
+        let recording = *self.source.recording();
+        if !(recording.first..recording.end).contains(&places.start.serial) {
+            return Ok(None);
         }
-        if number == 0 {
-            text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
-        }
-        // Across a gap, the durations of segments do not give the time.
-        if number == 0 || part.is_behind_gap {
-            let at = Duration::from_nanos(begun_unix_ns.saturating_add(part.begins.media_ns));
-            let date = humantime::format_rfc3339_millis(UNIX_EPOCH + at);
-            text += &format!("#EXT-X-PROGRAM-DATE-TIME:{date}\n");
-        }
-        let seconds = (part.length_ns() as f64 / 1e9).max(0.001) as f32;
-        text += &format!("#EXTINF:{seconds},\n{}\n", name(&part.places()));
+        let times = self.source.times_of_block(places.start.serial)?;
+        let listed = self.list(&Span::Range(times))?;
+        Ok(listed
+            .parts
+            .into_iter()
+            .find(|part| part.places() == *places))
     }
-    if !is_recorded {
-        text += "#EXT-X-ENDLIST\n";
+
+    /// Limits the export to the wanted tracks among those that players are told of, and returns their heads.
+    fn heads(
+        &mut self,
+        app: &SharedApp,
+        from: Place,
+        wanted: &Wanted,
+    ) -> Result<Vec<mp4::TrackHead>, Problem> {
+        let heads = app.media.segments_told.heads(&mut self.source, from)?;
+        let Some(tracks) = wanted.tracks()? else {
+            return Ok(heads.to_vec());
+        };
+        let chosen = heads.iter().filter(|head| tracks.contains(&head.track()));
+        let chosen: Vec<mp4::TrackHead> = chosen.cloned().collect();
+        if chosen.is_empty() {
+            return Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "none of these tracks can be in segments",
+                "recording.json names the tracks",
+            ));
+        }
+        self.source
+            .makes_of(chosen.iter().map(mp4::TrackHead::track).collect());
+        Ok(chosen)
     }
-    text
-}
 
-/// The present segments of a recording.
-fn list(app: &SharedApp, recording: &mut OpenRecording) -> Result<SegmentList, ExportError> {
-    let described = &recording.described;
-    let (ends_ns, is_over) = (described.ends_ns, !described.is_recorded);
-    app.media
-        .parts
-        .list(&mut recording.source, ends_ns, is_over)
-}
-
-/// Opens a recording, lists its segments, and answers with the response of `make`.
-async fn with_segments(
-    state: State<SharedApp>,
-    PathPart((volume, number)): PathPart<(String, u64)>,
-    make: impl FnOnce(&SharedApp, &mut OpenRecording, &SegmentList) -> Result<Response, Problem>
-    + Send
-    + 'static,
-) -> Result<Response, Problem> {
-    run_blocking(state.0, move |app| {
-        let mut recording = open(app, &volume, number)?;
-        let listed = list(app, &mut recording)?;
-        make(app, &mut recording, &listed)
-    })
-    .await
+    /// The multivariant playlist, which refers to the media playlist at `media`.
+    pub(super) fn master(
+        &mut self,
+        app: &SharedApp,
+        wanted: &Wanted,
+        media: &str,
+    ) -> Result<String, Problem> {
+        let span = self.span(wanted)?;
+        let first = self.list(&span)?.first.place;
+        let heads = self.heads(app, first, wanted)?;
+        let of = &self.described.recording;
+        let bytes = (of.end - of.first).saturating_mul(self.archive.header().block_bytes);
+        let seconds = (self.described.length_ns / 1_000_000_000).max(1);
+        let codecs: Vec<&str> = heads.iter().map(|head| &*head.codec).collect();
+        let size = heads.iter().find_map(mp4::TrackHead::size);
+        let bandwidth = (bytes / seconds).saturating_mul(8);
+        let resolution = size.map(|(width, height)| format!(",RESOLUTION={width}x{height}"));
+        Ok(format!(
+            "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-STREAM-INF:BANDWIDTH={bandwidth},CODECS=\"{}\"{}\n{media}\n",
+            codecs.join(","),
+            resolution.unwrap_or_default()
+        ))
+    }
 }
 
 pub(super) async fn playlist(
     state: State<SharedApp>,
-    path: PathPart<(String, u64)>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+    QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
-    with_segments(state, path, |_, recording, listed| {
-        let described = &recording.described;
-        let begun = described.recording.begun_unix_ns;
-        let text = media_playlist(listed, begun, described.is_recorded);
+    run_blocking(state.0, move |app| {
+        wanted.tracks()?;
+        let mut recording = open(app, &volume, number)?;
+        let span = recording.span(&wanted)?;
+        let listed = recording.list(&span)?;
+        let begun_unix_ns = recording.described.recording.begun_unix_ns;
+        let id = match &span {
+            Span::End(_) => ListId::End(number),
+            Span::Range(times) => ListId::Range(number, times.start, times.end),
+        };
+        let at_ns = begun_unix_ns.saturating_add(listed.first.media_ns);
+        let source = &recording.source;
+        let numbers = app
+            .media
+            .segments_told
+            .numbers(source, id, &listed.parts, at_ns);
+        let stretch = Stretch {
+            path: String::new(),
+            begun_unix_ns,
+            parts: listed.parts,
+        };
+        let query = wanted.of_tracks();
+        let text = playlist::media(&[stretch], &numbers, listed.is_complete, &query);
         Ok(plain(PLAYLIST, text))
     })
     .await
@@ -125,22 +137,13 @@ pub(super) async fn playlist(
 
 pub(super) async fn master(
     state: State<SharedApp>,
-    path: PathPart<(String, u64)>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+    QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
-    with_segments(state, path, |app, recording, listed| {
-        let heads = app.media.parts.heads(&mut recording.source, listed)?;
-        let of = &recording.described.recording;
-        let bytes = (of.end - of.first).saturating_mul(recording.archive.header().block_bytes);
-        let seconds = (recording.described.length_ns / 1_000_000_000).max(1);
-        let codecs: Vec<&str> = heads.iter().map(|head| &*head.codec).collect();
-        let size = heads.iter().find_map(mp4::TrackHead::size);
-        let bandwidth = (bytes / seconds).saturating_mul(8);
-        let resolution = size.map(|(width, height)| format!(",RESOLUTION={width}x{height}"));
-        let text = format!(
-            "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-STREAM-INF:BANDWIDTH={bandwidth},CODECS=\"{}\"{}\nmedia.m3u8\n",
-            codecs.join(","),
-            resolution.unwrap_or_default()
-        );
+    run_blocking(state.0, move |app| {
+        let mut recording = open(app, &volume, number)?;
+        let media = format!("media.m3u8{}", wanted.query());
+        let text = recording.master(app, &wanted, &media)?;
         Ok(plain(PLAYLIST, text))
     })
     .await
@@ -148,10 +151,14 @@ pub(super) async fn master(
 
 pub(super) async fn init(
     state: State<SharedApp>,
-    path: PathPart<(String, u64)>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+    QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
-    with_segments(state, path, |app, recording, listed| {
-        let heads = app.media.parts.heads(&mut recording.source, listed)?;
+    run_blocking(state.0, move |app| {
+        let mut recording = open(app, &volume, number)?;
+        let span = recording.span(&wanted)?;
+        let first = recording.list(&span)?.first.place;
+        let heads = recording.heads(app, first, &wanted)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))
     })
@@ -161,6 +168,7 @@ pub(super) async fn init(
 pub(super) async fn segment(
     state: State<SharedApp>,
     PathPart((volume, number, name)): PathPart<(String, u64, String)>,
+    QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
         let not_found = |why: &str| {
@@ -170,22 +178,21 @@ pub(super) async fn segment(
                 "media.m3u8 lists the segments",
             )
         };
-        let places = places(&name).ok_or_else(|| not_found("the name is not of the form of a segment"))?;
+        let places = playlist::places(&name)
+            .ok_or_else(|| not_found("the name is not of the form of a segment"))?;
         let mut recording = open(app, &volume, number)?;
         // Only listed segments are served: an arbitrary range could make the server hold a whole recording in
         // memory.
-        let listed = list(app, &mut recording)?;
-        let part = listed.parts.iter().find(|part| part.places() == places);
-        let part = part.ok_or_else(|| {
+        let part = recording.part(&places)?.ok_or_else(|| {
             not_found(
                 "it was overwritten, is not recorded yet, or does not match the division into segments",
             )
         })?;
-        app.media.parts.heads(&mut recording.source, &listed)?;
+        recording.heads(app, part.begins.place, &wanted)?;
         let _permit = app.media.permit()?;
         let of_blocks = part.blocks() * recording.archive.header().block_bytes;
         let mut room = app.media.room(of_blocks)?;
-        let Some(made) = recording.source.alone(part)? else {
+        let Some(made) = recording.source.alone(&part)? else {
             return Err(not_found("it has just been overwritten"));
         };
         // Adjusts the memory to the segment's real size: larger blocks than needed are common, and with very
@@ -206,87 +213,4 @@ pub(super) async fn segment(
         Ok(response)
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use media::files::Part;
-    use media::files::cuts::Cut;
-
-    fn cut(serial: u64, packet: u32, millis: u64) -> Cut {
-        Cut {
-            place: Place { serial, packet },
-            media_ns: millis * 1_000_000,
-        }
-    }
-
-    #[test]
-    fn playlist_lists_segments_gaps_and_the_end() {
-        let part = |begins, ends, is_behind_gap| Part {
-            begins,
-            ends,
-            is_behind_gap,
-            is_independent: true,
-        };
-        let listed = SegmentList {
-            first: cut(3, 0, 8_000),
-            parts: vec![
-                part(cut(3, 0, 8_000), cut(5, 17, 12_000), false),
-                part(cut(5, 17, 12_000), cut(9, 1, 15_250), false),
-                part(cut(9, 2, 600_500), cut(11, 0, 604_000), true),
-            ],
-            sequence: 2,
-            gaps: 1,
-            target_ns: 6_500_000_000,
-        };
-        let text = |is_recorded| media_playlist(&listed, 1_700_000_000_000_000_000, is_recorded);
-        insta::assert_snapshot!(text(false), @r#"
-        #EXTM3U
-        #EXT-X-VERSION:7
-        #EXT-X-INDEPENDENT-SEGMENTS
-        #EXT-X-TARGETDURATION:7
-        #EXT-X-MEDIA-SEQUENCE:2
-        #EXT-X-DISCONTINUITY-SEQUENCE:1
-        #EXT-X-PLAYLIST-TYPE:VOD
-        #EXT-X-MAP:URI="init.mp4"
-        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:13:28.000Z
-        #EXTINF:4,
-        segments/3.0-5.17.m4s
-        #EXTINF:3.25,
-        segments/5.17-9.1.m4s
-        #EXT-X-DISCONTINUITY
-        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:23:20.500Z
-        #EXTINF:3.5,
-        segments/9.2-11.0.m4s
-        #EXT-X-ENDLIST
-        "#);
-        assert!(!text(true).contains("ENDLIST") && !text(true).contains("VOD"));
-    }
-
-    #[test]
-    fn segment_names_are_parsed_and_others_refused() {
-        let of = Place {
-            serial: 3,
-            packet: 0,
-        }..Place {
-            serial: 5,
-            packet: 17,
-        };
-        assert_eq!(
-            places(name(&of).strip_prefix("segments/").unwrap()),
-            Some(of)
-        );
-        for nonsense in [
-            "",
-            "3.0-5.17",
-            "5.17-3.0.m4s",
-            "3.0-3.0.m4s",
-            "3-5.m4s",
-            "a.b-c.d.m4s",
-            "-1.0-2.0.m4s",
-        ] {
-            assert_eq!(places(nonsense), None, "{nonsense}");
-        }
-    }
 }

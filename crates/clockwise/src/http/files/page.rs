@@ -2,8 +2,11 @@
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+
+use media::archive::archives::RecordingInfo;
+use media::files::{exports, is_for_browsers};
 
 use super::super::DisconnectGuard;
 use super::visitors::ConnectionVisitor;
@@ -16,16 +19,51 @@ const KIND: &str = "text/html; charset=utf-8";
 const PLAYER: &str = include_str!("player.html");
 const LIST: &str = include_str!("list.html");
 
+/// The files of the pages: name, type and text.
+const FILES: [(&str, &str, &str); 3] = [
+    (
+        "player.js",
+        "text/javascript; charset=utf-8",
+        include_str!("player.js"),
+    ),
+    (
+        "style.css",
+        "text/css; charset=utf-8",
+        include_str!("style.css"),
+    ),
+    (
+        "hls.light.min.js",
+        "text/javascript; charset=utf-8",
+        include_str!("vendor/hls.js/hls.light.min.js"),
+    ),
+];
+
+/// Where pages may load from and connect to: this server only, and media from memory.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      media-src 'self' blob:; base-uri 'none'; form-action 'none'";
+
 /// A page that loads nothing from other sites.
 fn page(text: String) -> Response {
     let mut response = plain(KIND, text);
-    let policy = "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; media-src 'self' blob:";
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(policy),
-    );
+    let policy = HeaderValue::from_static(POLICY);
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     response
+}
+
+/// A file of the pages.
+pub(super) async fn file(PathPart(name): PathPart<String>) -> Result<Response, Problem> {
+    let Some((_, kind, text)) = FILES.iter().find(|of| of.0 == name) else {
+        let what = format!("the page has no file {name:?}");
+        let help = "the page names its files";
+        return Err(Problem::new(StatusCode::NOT_FOUND, what, help));
+    };
+    let mut response = plain(kind, *text);
+    let revalidate = HeaderValue::from_static("no-cache");
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, revalidate);
+    Ok(response)
 }
 
 /// `text` escaped for HTML.
@@ -44,16 +82,53 @@ fn escaped(text: &str) -> String {
     out
 }
 
+/// The encodings of a recording's tracks, and which of them browsers are not sent.
+fn track_names(of: &RecordingInfo) -> String {
+    let tracks = of.description.iter().flat_map(|of| of.tracks());
+    let names = tracks.map(|track| {
+        let name = match &*track.encoding {
+            "" => "unknown encoding",
+            name => name,
+        };
+        match exports(track).mp4.is_ok() && is_for_browsers(track) {
+            true => name.to_owned(),
+            false => format!("{name} (not shown)"),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The name of a volume in a path.
+fn encoded(name: &str) -> impl std::fmt::Display + '_ {
+    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
+}
+
 pub(super) async fn one(
     state: State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
         open(app, &volume, number)?;
-        let title = escaped(&format!("{volume}, recording {number}"));
-        Ok(page(PLAYER.replace("{title}", &title)))
+        Ok(player(&format!("{volume}, recording {number}"), ""))
     })
     .await
+}
+
+/// The page of the newest recording, also of a volume that has none yet.
+pub(super) async fn newest(
+    state: State<SharedApp>,
+    PathPart(volume): PathPart<String>,
+) -> Result<Response, Problem> {
+    run_blocking(state.0, move |app| {
+        app.pool.open_volume(&volume).map_err(Problem::from)?;
+        Ok(player(&format!("{volume}, live"), "live"))
+    })
+    .await
+}
+
+fn player(title: &str, kind: &str) -> Response {
+    let text = PLAYER.replace("{title}", &escaped(title));
+    page(text.replace("{kind}", kind))
 }
 
 pub(super) async fn all(
@@ -74,11 +149,17 @@ pub(super) async fn all(
             let Ok(recordings) = app.archives.recordings(&volume.name, &is_connected) else {
                 continue;
             };
-            for of in recordings.into_iter().rev().map(RecordingView::from) {
-                let path = percent_encoding::utf8_percent_encode(
-                    &volume.name,
-                    percent_encoding::NON_ALPHANUMERIC,
-                );
+            if !recordings.is_empty() {
+                rows.push_str(&format!(
+                    "<tr><td><a href=\"{path}/live/\">{name}, live</a></td></tr>\n",
+                    path = encoded(&volume.name),
+                    name = escaped(&volume.name),
+                ));
+            }
+            for of in recordings.into_iter().rev() {
+                let tracks = track_names(&of);
+                let of = RecordingView::from(of);
+                let path = encoded(&volume.name);
                 let begun = std::time::SystemTime::UNIX_EPOCH
                     + std::time::Duration::from_nanos(of.begun_unix_ns);
                 let state = if of.is_recorded { "recording" } else { "" };
@@ -89,7 +170,7 @@ pub(super) async fn all(
                     name = escaped(&volume.name),
                     begun = humantime::format_rfc3339_seconds(begun),
                     seconds = of.length_ns / 1_000_000_000,
-                    tracks = escaped(&of.tracks.join(", ")),
+                    tracks = escaped(&tracks),
                 ));
             }
         }

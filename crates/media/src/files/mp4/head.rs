@@ -1,6 +1,7 @@
 //! The head of a track: its decoder configuration for MP4 files and players.
 
 use super::*;
+use crate::rtp::packet::vp::Format;
 use crate::rtp::sps::{AvcSps, HevcSps};
 
 /// The NAL unit header, profile, compatibility and level.
@@ -14,6 +15,8 @@ pub struct TrackHead {
     /// Ticks per second.
     pub timescale: u32,
     entry: Entry,
+    /// Name of the entry in the file, if it is another than that of the boxes' library.
+    pub(super) renamed: Option<[u8; 4]>,
     size: Option<(u16, u16)>,
     /// Its name for players (RFC 6381).
     pub codec: String,
@@ -48,6 +51,7 @@ impl TrackHead {
             id,
             timescale,
             entry,
+            renamed: None,
             size: Some(size),
             codec,
         })
@@ -91,6 +95,7 @@ impl TrackHead {
             id,
             timescale,
             entry: entry.into(),
+            renamed: None,
             size: None,
             codec: format!("mp4a.40.{}", config.object_type),
         }
@@ -114,8 +119,84 @@ impl TrackHead {
             id,
             timescale,
             entry: entry.into(),
+            renamed: None,
             size: None,
             codec: "opus".to_owned(),
+        }
+    }
+
+    /// A track of VP8 or VP9, by profile and size of its key frames.
+    #[must_use]
+    pub fn vp(id: u32, timescale: u32, format: Format, (profile, size): (u8, (u16, u16))) -> Self {
+        // Profiles 1 and 3 have another chroma format, profiles 2 and 3 have more bits.
+        let vpcc = VpcC {
+            profile,
+            bit_depth: if profile < 2 { 8 } else { 10 },
+            // 4:2:0 with samples beside those of luminance, or 4:4:4.
+            chroma_subsampling: if profile & 1 == 0 { 1 } else { 3 },
+            ..VpcC::default()
+        };
+        let depth = vpcc.bit_depth;
+        let visual = visual(size);
+        let (name, entry) = match format {
+            Format::Vp8 => {
+                let vpcc = VpcC {
+                    profile: 0,
+                    bit_depth: 8,
+                    chroma_subsampling: 1,
+                    ..vpcc
+                };
+                let entry = Vp08 {
+                    visual,
+                    vpcc,
+                    btrt: None,
+                    colr: None,
+                    pasp: None,
+                    spatial: None,
+                };
+                ("vp08.00.00.08".to_owned(), Entry::from(entry))
+            }
+            Format::Vp9 => {
+                let entry = Vp09 {
+                    visual,
+                    vpcc,
+                    btrt: None,
+                    colr: None,
+                    pasp: None,
+                    spatial: None,
+                };
+                (
+                    format!("vp09.{profile:02}.10.{depth:02}"),
+                    Entry::from(entry),
+                )
+            }
+        };
+        Self {
+            id,
+            timescale,
+            entry,
+            renamed: None,
+            size: Some(size),
+            codec: name,
+        }
+    }
+
+    /// A track of G.711, whose samples have this name (QuickTime File Format, "Sound sample description").
+    #[must_use]
+    pub fn logarithmic(id: u32, timescale: u32, channels: u8, name: [u8; 4]) -> Self {
+        let entry = Sowt {
+            audio: audio(u16::from(channels), timescale),
+            pcmc: None,
+            chnl: None,
+            btrt: None,
+        };
+        Self {
+            id,
+            timescale,
+            entry: entry.into(),
+            renamed: Some(name),
+            size: None,
+            codec: String::from_utf8_lossy(&name).into_owned(),
         }
     }
 

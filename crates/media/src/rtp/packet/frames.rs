@@ -23,6 +23,7 @@
 mod piece;
 
 use super::Header;
+use super::vp::Format;
 use crate::rtp::sps::has_fields;
 pub use piece::Piece;
 use piece::{Hint, PART, Role};
@@ -38,6 +39,8 @@ pub enum Coding {
     Mpeg4,
     /// Motion JPEG (RFC 2435).
     Jpeg,
+    /// VP8 or VP9.
+    Vp(Format),
     /// Another encoding: packets of one timestamp are a frame, and all frames are key frames.
     #[default]
     Other,
@@ -52,6 +55,8 @@ impl Coding {
             "H265" => Self::Hevc,
             "MP4V-ES" => Self::Mpeg4,
             "JPEG" => Self::Jpeg,
+            "VP8" => Self::Vp(Format::Vp8),
+            "VP9" => Self::Vp(Format::Vp9),
             _ => Self::Other,
         }
     }
@@ -167,6 +172,7 @@ impl Frames {
                 behind.into_iter().for_each(|piece| take(self, piece));
             }
             Coding::Jpeg => take(self, Piece::jpeg(payload)),
+            Coding::Vp(format) => take(self, Piece::vp(format, payload)),
             Coding::Other => take(
                 self,
                 Piece {

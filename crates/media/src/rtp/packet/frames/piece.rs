@@ -1,5 +1,6 @@
 //! Classifies NAL units and packets by their first bytes.
 
+use crate::rtp::packet::vp::{Format, Part};
 use crate::rtp::sps::has_fields;
 
 /// Position of a unit in its frame.
@@ -136,6 +137,16 @@ impl Piece {
                 (header, at.map(|at| picture(payload.get(at + 4))))
             }
             _ => (PART, None),
+        }
+    }
+
+    /// A packet of VP8 or VP9.
+    pub(super) fn vp(format: Format, payload: &[u8]) -> Self {
+        let part = Part::parse(format, payload);
+        let (begins, is_key) = part.map_or((false, false), |of| (of.begins_frame, of.is_key));
+        Self {
+            role: if begins { Role::First } else { Role::Part },
+            hint: if is_key { Hint::Key } else { Hint::None },
         }
     }
 
