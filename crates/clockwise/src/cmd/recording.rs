@@ -1,27 +1,25 @@
 //! `clockwise recording`.
 
+mod export;
 mod index;
 
-use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use sched::units::{Bytes, Nanos};
-use serde::Serialize;
 
 use super::block_on;
-use super::stream::target::Target;
-use crate::client::{ApiClient, Download};
+use crate::client::ApiClient;
 use crate::failure::{Failure, FailureKind};
-use crate::print::{Output, counted, list, table};
+use crate::print::{Output, list, table};
 use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 use crate::text::printable;
 use crate::wire::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
     RetentionView,
 };
+use export::ExportArgs;
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -60,29 +58,6 @@ pub enum RecordingCommand {
     },
     /// Set or show how much of a volume's recordings is kept.
     Keep(KeepArgs),
-}
-
-/// Options of `clockwise recording export`.
-#[derive(Args, Debug)]
-pub struct ExportArgs {
-    /// The volume.
-    volume: String,
-    /// The number of the recording.
-    number: u64,
-    /// The file, or `-` for standard output.
-    #[arg(long)]
-    to: PathBuf,
-    /// The start, such as 1h or 90s: the export starts at the key frame before that time [default: the
-    /// recording's beginning].
-    #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
-    from: Option<Nanos>,
-    /// The end [default: the recording's end].
-    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
-    until: Option<Nanos>,
-    /// Export this track alone as it was sent (H.264, H.265, AAC, Motion JPEG, uncompressed audio), instead
-    /// of MP4.
-    #[arg(long)]
-    track: Option<u64>,
 }
 
 /// Options of `clockwise recording index`.
@@ -131,13 +106,6 @@ pub struct KeepArgs {
     force: bool,
 }
 
-/// The result of an export.
-#[derive(Serialize)]
-struct ExportResult {
-    to: String,
-    bytes: u64,
-}
-
 fn path(volume: &str, number: u64) -> Result<String, Failure> {
     Ok(format!(
         "{}/recordings/{number}",
@@ -160,7 +128,7 @@ pub(super) fn run(
             let of: RecordingDetail = block_on(client.get(&path(volume, *number)?))?;
             output.result(&of, || detail_text(&of))?;
         }
-        RecordingCommand::Export(args) => return export(client, args, output),
+        RecordingCommand::Export(args) => return export::run(client, args, output),
         RecordingCommand::Index(args) => {
             check_order(args.from, args.to, "--to")?;
             let mut path = format!("{}/index?", path(&args.volume, args.number)?);
@@ -206,91 +174,6 @@ fn check_order(
         ))
         .help("give both as times from the beginning of the recording")),
         _ => Ok(()),
-    }
-}
-
-fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
-    check_order(args.from, args.until, "--until")?;
-    let path = path(&args.volume, args.number)?;
-    // Files have the same names as in the JSON API, below another prefix.
-    let path = path
-        .replacen("/v1/volumes/", "/media/", 1)
-        .replacen("/recordings/", "/", 1);
-    let mut path = match args.track {
-        Some(track) => format!("{path}/track{track}?"),
-        None => format!("{path}/recording.mp4?stream=true"),
-    };
-    for (name, time) in [("from_ns", args.from), ("to_ns", args.until)] {
-        if let Some(time) = time {
-            path.push_str(&format!("&{name}={}", time.get()));
-        }
-    }
-    let mut target = Target::open(&args.to, io::stdout())?;
-    let bar = output.byte_progress(None, "exporting");
-    let mut is_begun = false;
-    let download = client.download(&path, |bytes| {
-        if !std::mem::replace(&mut is_begun, true) {
-            target.begin()?;
-        }
-        let written = target.write_all(bytes);
-        written.map_err(|error| target.failure("standard output", &error))?;
-        bar.inc(bytes.len() as u64);
-        Ok(())
-    });
-    let downloaded = block_on(download);
-    bar.finish_and_clear();
-    let Download {
-        bytes,
-        missing_blocks,
-    } = match downloaded {
-        Err(failure) if is_begun => return Err(incomplete(client, args, failure)),
-        other => other?,
-    };
-    let flushed = target.flush();
-    flushed.map_err(|error| target.failure("standard output", &error))?;
-    let exported = ExportResult {
-        to: args.to.display().to_string(),
-        bytes,
-    };
-    let text = || {
-        format!(
-            "{} written to {}",
-            Size(Bytes(bytes)),
-            printable(&exported.to)
-        )
-    };
-    if target.is_standard() {
-        output.result_on_stderr(&exported, text)?;
-    } else {
-        output.result(&exported, text)?;
-    }
-    if missing_blocks > 0 {
-        return Err(Failure::failed(format!(
-            "{} of the recording could not be exported to {}: damaged or overwritten",
-            counted(missing_blocks, "block"),
-            printable(&exported.to)
-        ))
-        .help(
-            "everything else is in the file; `clockwise recording check` shows what is damaged",
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The failure of an export that ended early. The recording may have been deleted or overwritten.
-fn incomplete(client: &ApiClient, args: &ExportArgs, failure: Failure) -> Failure {
-    let Ok(path) = path(&args.volume, args.number) else {
-        return failure;
-    };
-    let found = block_on(client.get::<RecordingDetail>(&path));
-    match found {
-        Err(gone) if gone.kind == FailureKind::BadInput => Failure::failed(format!(
-            "recording {} in volume {} was deleted or overwritten during the export: the file is incomplete",
-            args.number,
-            printable(&args.volume)
-        ))
-        .help("the file has the part that was read before"),
-        _ => failure,
     }
 }
 

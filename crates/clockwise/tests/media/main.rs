@@ -12,6 +12,8 @@ mod came_back;
 mod cameras;
 mod clients;
 mod clips;
+mod clock;
+mod clock_gaps;
 mod copies;
 mod cuts;
 mod drift;
