@@ -10,6 +10,7 @@
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
+//! | `GET /v1/recordings` | lists the recordings of all volumes |
 //! | `GET /v1/volumes/{name}/recordings` | lists the recordings made there over RTSP |
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |

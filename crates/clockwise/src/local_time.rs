@@ -210,10 +210,13 @@ impl fmt::Display for Zone {
     }
 }
 
-/// A time of day, which has a colon and no date.
+/// A time of day, which begins with one or two digits and a colon.
 fn time_of_day(text: &str) -> Option<Time> {
-    let is_one = text.contains(':') && text.find(':') <= Some(2);
-    is_one.then(|| text.parse().ok())?
+    match text.find(':')? {
+        1 => format!("0{text}").parse().ok(),
+        2 => text.parse().ok(),
+        _ => None,
+    }
 }
 
 /// A time in nanoseconds since 1970, as in RFC 3339, in UTC.

@@ -2,9 +2,9 @@
 
 mod export;
 mod index;
+mod list;
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use sched::units::{Bytes, Nanos};
@@ -12,7 +12,8 @@ use sched::units::{Bytes, Nanos};
 use super::block_on;
 use crate::client::ApiClient;
 use crate::failure::{Failure, FailureKind};
-use crate::print::{Output, list, table};
+use crate::local_time::Zone;
+use crate::print::{Output, list as rows_text, table};
 use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 use crate::text::printable;
 use crate::wire::recordings::{
@@ -24,10 +25,13 @@ use export::ExportArgs;
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
 pub enum RecordingCommand {
-    /// List the recordings in a volume.
+    /// List the recordings in a volume, or in all volumes.
     List {
-        /// The volume.
-        volume: String,
+        /// The volume [default: all].
+        volume: Option<String>,
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
     },
     /// Show a recording and its tracks.
     Show {
@@ -35,6 +39,9 @@ pub enum RecordingCommand {
         volume: String,
         /// The number of the recording.
         number: u64,
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
     },
     /// Write a recording to a file without re-encoding. Reads are best effort.
     Export(ExportArgs),
@@ -119,14 +126,17 @@ pub(super) fn run(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     match command {
-        RecordingCommand::List { volume } => {
-            let path = format!("{}/recordings", super::volume::path(volume)?);
-            let recordings: Vec<RecordingView> = block_on(client.get(&path))?;
-            output.result(&recordings, || list_text(&recordings))?;
+        RecordingCommand::List { volume, zone } => {
+            return list::run(client, volume.as_deref(), zone.as_deref(), output);
         }
-        RecordingCommand::Show { volume, number } => {
+        RecordingCommand::Show {
+            volume,
+            number,
+            zone,
+        } => {
+            let zone = export::zone(zone.as_deref())?;
             let of: RecordingDetail = block_on(client.get(&path(volume, *number)?))?;
-            output.result(&of, || detail_text(&of))?;
+            output.result(&of, || detail_text(&of, &zone))?;
         }
         RecordingCommand::Export(args) => return export::run(client, args, output),
         RecordingCommand::Index(args) => {
@@ -177,20 +187,18 @@ fn check_order(
     }
 }
 
-fn detail_text(of: &RecordingDetail) -> String {
-    let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
-    let ends = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.ends_unix_ns);
+fn detail_text(of: &RecordingDetail, zone: &Zone) -> String {
     let length = of.ends_ns.saturating_sub(of.begins_ns);
     let mut rows = vec![
         ("recording", of.number.to_string()),
-        ("begun", humantime::format_rfc3339_millis(begun).to_string()),
+        ("begun", zone.text_ms(of.begun_unix_ns)),
         (
             if of.is_recorded {
                 "recorded to"
             } else {
                 "ended"
             },
-            humantime::format_rfc3339_millis(ends).to_string(),
+            zone.text_ms(of.ends_unix_ns),
         ),
         ("length", Span(Nanos(length)).to_string()),
     ];
@@ -231,7 +239,7 @@ fn detail_text(of: &RecordingDetail) -> String {
         &[0, 2],
         of.tracks.iter().map(row),
     );
-    let mut text = format!("{}\n{tracks}", list(&rows));
+    let mut text = format!("{}\n{tracks}", rows_text(&rows));
     for track in &of.tracks {
         if let Some(why) = &track.why_not_mp4 {
             let line = format!(
@@ -282,29 +290,6 @@ fn check_text(of: &RecordingCheck) -> String {
         ));
     }
     out
-}
-
-fn list_text(recordings: &[RecordingView]) -> String {
-    if recordings.is_empty() {
-        return "there are no recordings in this volume\n".to_owned();
-    }
-    let row = |of: &RecordingView| {
-        let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
-        let tracks = of.tracks.iter().map(|name| match name.as_str() {
-            "" => "?",
-            name => name,
-        });
-        [
-            of.number.to_string(),
-            humantime::format_rfc3339_seconds(begun).to_string(),
-            Span(Nanos(of.length_ns)).to_string(),
-            of.blocks.to_string(),
-            tracks.collect::<Vec<_>>().join(", "),
-            if of.is_recorded { "recording" } else { "" }.to_owned(),
-        ]
-    };
-    let head = ["RECORDING", "BEGUN", "LENGTH", "BLOCKS", "TRACKS", "STATE"];
-    table(head, &[0, 2, 3], recordings.iter().map(row)) + "\n"
 }
 
 /// Deletes recordings one after another, until one cannot be deleted.
@@ -361,7 +346,7 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
         let at_most = size(kept.keep_bytes);
         let grows = size(kept.grow_to_bytes);
         let free = size(kept.pool_free_bytes);
-        list(&[
+        rows_text(&[
             ("kept for", age.unwrap_or_else(|| "ever".to_owned())),
             (
                 "kept at most",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use engine::pool::PoolError;
 use media::archive::ArchiveError;
 use media::archive::archives::OpenError;
 use media::archive::check::check;
@@ -17,12 +18,14 @@ use utoipa_axum::routes;
 use super::{Answer, App, Body, DisconnectGuard, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{
-    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
+    AllRecordings, ChangeRetention, ListedRecording, RecordedTrack, RecordingCheck,
+    RecordingDetail, RecordingView, RetentionView, UnreadableVolume,
 };
 
 pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
+        .routes(routes!(list_all))
         .routes(routes!(show))
         .routes(routes!(examine))
         .routes(routes!(index::outline))
@@ -130,6 +133,35 @@ async fn list(
     answer(state.0, move |app| {
         let recordings = app.archives.recordings(&name, is_connected)?;
         Ok(recordings.into_iter().map(RecordingView::from).collect())
+    })
+    .await
+}
+
+/// The recordings in all volumes. Volumes with other contents are left out.
+#[utoipa::path(get, path = "/v1/recordings", responses((status = 200, body = AllRecordings)))]
+async fn list_all(state: State<SharedApp>) -> Answer<AllRecordings> {
+    let (_guard, is_connected) = DisconnectGuard::new();
+    answer(state.0, move |app| {
+        let mut all = AllRecordings::default();
+        for volume in app.pool.volumes().into_iter().map(|of| of.name) {
+            match app.archives.recordings(&volume, &is_connected) {
+                Ok(found) => all
+                    .recordings
+                    .extend(found.into_iter().map(|of| ListedRecording {
+                        volume: volume.clone(),
+                        recording: of.into(),
+                    })),
+                Err(
+                    OpenError::Archive(ArchiveError::Foreign(_))
+                    | OpenError::Pool(PoolError::NoSuchVolume(_)),
+                ) => {}
+                Err(error) => all.unreadable.push(UnreadableVolume {
+                    volume,
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        Ok(all)
     })
     .await
 }

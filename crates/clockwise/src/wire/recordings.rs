@@ -25,6 +25,34 @@ pub struct RecordingView {
     pub is_recorded: bool,
 }
 
+/// A recording and its volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ListedRecording {
+    /// The volume.
+    pub volume: String,
+    /// The recording.
+    #[serde(flatten)]
+    pub recording: RecordingView,
+}
+
+/// A volume whose recordings cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct UnreadableVolume {
+    /// The volume.
+    pub volume: String,
+    /// Why they cannot be read.
+    pub reason: String,
+}
+
+/// The recordings in all volumes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct AllRecordings {
+    /// By volume, the oldest of each first.
+    pub recordings: Vec<ListedRecording>,
+    /// Volumes that are left out, because their recordings cannot be read.
+    pub unreadable: Vec<UnreadableVolume>,
+}
+
 /// A track of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordedTrack {

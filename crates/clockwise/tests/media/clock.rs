@@ -113,8 +113,45 @@ fn a_clip_by_the_clock_goes_over_recordings_and_a_restart() {
     assert_eq!(sums(&to, &SEEN), frames);
     assert!(done.out.contains("+05:30 to "), "{}", done.out);
     refusals(&site, (first, end, second, last));
+    recordings_of_all_volumes_are_listed_in_local_time(&site, first);
     http_answers(&site, http(&server), (first, last));
     server.terminate();
+}
+
+fn recordings_of_all_volumes_are_listed_in_local_time(site: &Site, first: u64) {
+    for volume in ["blank", "other"] {
+        let create = ["volume", "create", volume, "--size", "8MiB"];
+        site.run(&create).done();
+    }
+    std::fs::write(site.path("in"), [7; 70_000]).expect("a file");
+    let from = site.path("in").display().to_string();
+    let options = ["--rate", "200KB/s", "--block", "64KiB", "--from", &from];
+    let command = ["stream", "record", "--volume", "other"];
+    site.run(&[&command[..], &options].concat()).done();
+    let all = site.json(&["recording", "list"]);
+    let found = all["recordings"].as_array().expect("a list").iter();
+    let found: Vec<_> = found
+        .map(|of| (of["volume"].clone(), of["number"].clone()))
+        .collect();
+    let cam = |number: u64| ("cam".into(), number.into());
+    assert_eq!(found, [cam(1), cam(2)], "{all}");
+    assert_eq!(all["unreadable"], serde_json::json!([]));
+    assert_eq!(all["recordings"][0]["begun_unix_ns"], first);
+    let begun = Timestamp::from_nanosecond(first.into()).expect("a time");
+    let begun = begun
+        .in_tz("Asia/Kolkata")
+        .expect("a zone")
+        .strftime("%F %T+05:30")
+        .to_string();
+    for command in [&["recording", "list"][..], &["recording", "list", "cam"]] {
+        let said = site
+            .run(&[command, &["--zone", "Asia/Kolkata"]].concat())
+            .done()
+            .out;
+        assert!(said.contains(&begun), "{said}, not {begun}");
+    }
+    site.run(&["recording", "list", "--zone", "Mars/Olympus"])
+        .fails(2, &["no time zone", "IANA"]);
 }
 
 fn refusals(site: &Site, (first, end, second, last): (u64, u64, u64, u64)) {

@@ -62,6 +62,7 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);
+    ask(200, "GET", "/v1/recordings", ["", "", ""]);
     let recordings = "/v1/volumes/{name}/recordings";
     ask(409, "GET", recordings, ["v", "", ""]);
     ask(404, "GET", recordings, ["none", "", ""]);

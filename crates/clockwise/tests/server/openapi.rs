@@ -54,6 +54,7 @@ fn every_call_is_described() {
     get /v1/disks/{number}/faults
     get /v1/disks/{number}/profile
     get /v1/pool
+    get /v1/recordings
     get /v1/sessions
     get /v1/sessions/{number}
     get /v1/sources
