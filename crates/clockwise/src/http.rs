@@ -13,6 +13,7 @@
 //! | `GET /v1/recordings` | lists the recordings of all volumes |
 //! | `GET /v1/volumes/{name}/recordings` | lists the recordings made there over RTSP |
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
+//! | `GET /v1/volumes/{name}/timeline` | shows what was recorded when, and each gap with its cause |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | shows, changes how much of the recordings is kept |
 //! | `POST /v1/cameras` | inspects a camera, creates a volume for it, and adds it as a source |

@@ -4,6 +4,7 @@
 //! would export another hour.
 
 use std::fmt;
+use std::ops::Range;
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
@@ -169,6 +170,26 @@ impl Zone {
         self.resolve(DateTime::from_parts(next, time), text)
     }
 
+    /// A day: `today`, `yesterday` or a date. It has 23 or 25 hours when clocks are set.
+    pub(crate) fn day(&self, text: &str, now_unix_ns: u64) -> Result<Range<u64>, TimeError> {
+        let text = text.trim();
+        let form = || TimeError::Form(text.to_owned());
+        let today = self.date_at(now_unix_ns, text)?;
+        let date = match text {
+            "today" => today,
+            "yesterday" => today.yesterday().map_err(|_| form())?,
+            date => date.parse().map_err(|_| form())?,
+        };
+        let next = date.tomorrow().map_err(|_| form())?;
+        let begin = |date| {
+            // Where midnight is skipped, the day begins after it.
+            let midnight = DateTime::from_parts(date, Time::midnight());
+            let at = self.0.to_ambiguous_timestamp(midnight).compatible();
+            unix_ns(at.map_err(|_| TimeError::Range(text.to_owned()))?, text)
+        };
+        Ok(begin(date)?..begin(next)?)
+    }
+
     fn date_at(&self, at: u64, text: &str) -> Result<Date, TimeError> {
         let at = Timestamp::from_nanosecond(i128::from(at));
         let at = at.map_err(|_| TimeError::Range(text.to_owned()))?;
@@ -332,6 +353,15 @@ mod tests {
             amsterdam().parse("2026-10-25 03:00", now),
             Ok(at("2026-10-25T02:00:00Z"))
         );
+        let hours = |zone: &str, day: &str| {
+            let day = Zone::new(Some(zone)).unwrap().day(day, now).unwrap();
+            (day.end - day.start) / 3_600_000_000_000
+        };
+        assert_eq!(hours("Europe/Amsterdam", "2026-03-29"), 23);
+        assert_eq!(hours("Europe/Amsterdam", "2026-10-25"), 25);
+        // Midnight was skipped.
+        assert_eq!(hours("America/Sao_Paulo", "2018-11-04"), 23);
+        assert_eq!(hours("Asia/Tokyo", "yesterday"), 24);
         assert!(matches!(
             Zone::new(Some("Mars/Olympus")),
             Err(TimeError::Zone(_))

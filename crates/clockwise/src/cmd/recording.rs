@@ -1,6 +1,6 @@
 //! `clockwise recording`.
 
-mod export;
+pub(super) mod export;
 mod index;
 mod list;
 

@@ -1,6 +1,7 @@
 //! Recordings: the content of volumes that were recorded to over RTSP.
 
 mod index;
+mod timeline;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(list_all))
+        .routes(routes!(timeline::show))
         .routes(routes!(show))
         .routes(routes!(examine))
         .routes(routes!(index::outline))

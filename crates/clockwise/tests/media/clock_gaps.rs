@@ -7,6 +7,7 @@ use crate::support::rig::Rig;
 use crate::support::small::BLOCK;
 use media::archive::archives::Archives;
 use media::archive::block::{Composer, Entry, Header, Kind, Seal};
+use media::archive::gap::GapCause;
 use media::archive::index::Indexer;
 use media::files::clips::{Clip, ClipError, GapsInFile};
 use sched::units::Bytes;
@@ -62,7 +63,8 @@ fn write(rig: &Rig, number: u64, first: u64, begun_unix_ns: u64, frames: &[Range
             recording: number,
             first,
             begun_unix_ns,
-            is_last,
+            gap: None,
+            end: is_last.then_some(GapCause::Camera),
         };
         let section = section.map(|of| of.0).unwrap_or_default();
         composer.seal(&mut block, TEXT.as_bytes(), &section, &seal);
@@ -146,6 +148,59 @@ fn gaps_are_closed_or_kept() {
     assert_eq!(recorded(&kept), all);
     let begins: Vec<u64> = fragments(&mut kept).iter().map(|of| of.0).collect();
     assert_eq!(begins, [0, 2_000, 24_000, 26_000, 60_000, 62_000]);
+}
+
+/// A recording without a mark of its end ended with the server; of a gap within one that no block tells of, nothing is
+/// known.
+#[test]
+fn a_timeline_has_the_causes_of_the_ends() {
+    let (rig, archives) = archives();
+    let archive = archives.open("cam", None).unwrap();
+    let range = BEGUN..BEGUN + 100 * S;
+    let timeline = archive.timeline(&rig.client, &range).unwrap();
+    let seconds = |of: &Range<u64>| (of.start - BEGUN) / S..(of.end - BEGUN) / S;
+    let recorded: Vec<_> = timeline
+        .recorded
+        .iter()
+        .map(|of| seconds(&of.unix_ns))
+        .collect();
+    assert_eq!(recorded, [0..27, 60..63]);
+    let gaps = timeline.gaps.iter();
+    let gaps: Vec<_> = gaps.map(|of| (seconds(&of.unix_ns), of.cause)).collect();
+    assert_eq!(
+        gaps,
+        [(27..60, GapCause::Camera), (63..100, GapCause::Camera)]
+    );
+    // A part of a gap.
+    let part = BEGUN + 40 * S..BEGUN + 50 * S;
+    let timeline = archive.timeline(&rig.client, &part).unwrap();
+    assert!(timeline.recorded.is_empty());
+    assert_eq!(timeline.gaps.len(), 1);
+    assert_eq!(timeline.gaps[0].unix_ns, part);
+}
+
+/// An archive of version 1 is read as it is, and becomes one of version 2 when it is opened to be recorded to.
+#[test]
+fn an_archive_of_version_1_is_upgraded_before_it_is_recorded_to() {
+    let (rig, archives) = archives();
+    let volume = rig.pool.open_volume("cam").unwrap();
+    let version = || {
+        let mut bytes = [0; 4_096];
+        rig.client.read_at(&volume, Bytes(0), &mut bytes).unwrap();
+        bytes
+    };
+    let mut old = version();
+    assert_eq!(old[8], 2);
+    old[8] = 1;
+    old[16..24].fill(0);
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &old);
+    old[16..24].copy_from_slice(&sum.to_le_bytes());
+    rig.client.write_at(&volume, Bytes(0), &old).unwrap();
+    assert_eq!(archives.recordings("cam", || true).unwrap().len(), 2);
+    assert_eq!(version()[8], 1);
+    let archive = archives.open("cam", Some(Bytes(BLOCK))).unwrap();
+    assert_eq!(version()[8], 2);
+    assert_eq!(archive.recordings().len(), 2);
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod seek;
 mod source;
 mod sync;
 mod tape;
+mod timeline;
 mod tls;
 mod together;
 mod wire;

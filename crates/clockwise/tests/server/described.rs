@@ -69,6 +69,10 @@ fn every_answer_is_as_it_is_described() {
     let empty = volume.replace("\"v\"", "\"empty\"");
     ask(201, "POST", "/v1/volumes", ["", "", &empty]);
     ask(200, "GET", recordings, ["empty", "", ""]);
+    let timeline = "/v1/volumes/{name}/timeline";
+    ask(409, "GET", timeline, ["v", "", ""]);
+    ask(404, "GET", timeline, ["none", "", ""]);
+    ask(400, "GET", timeline, ["v", "?until_unix_ns=0", ""]);
     ask(409, "GET", RETENTION, ["empty", "", ""]);
     let source = json!({ "name": "door", "url": "rtsp://127.0.0.1:1/", "volume": "empty" });
     let source = source.to_string();
@@ -125,6 +129,7 @@ fn every_answer_is_as_it_is_described() {
         described.is_answered_elsewhere(method, RECORDING);
     }
     described.is_answered_elsewhere("GET", CHECK);
+    described.is_answered_elsewhere("GET", timeline);
     described.is_answered_elsewhere("GET", INDEX);
     for method in ["GET", "PATCH"] {
         described.is_answered_elsewhere(method, RETENTION);
@@ -171,6 +176,9 @@ fn recordings_are_listed_and_deleted_as_described() {
     assert_eq!(shown["tracks"][0]["encoding"], "X-TEST");
     described.ask(404, "GET", RECORDING, ["cam/2", "", ""]);
     described.ask(200, "GET", CHECK, ["cam/1", "", ""]);
+    let timeline = "/v1/volumes/{name}/timeline";
+    let shown = described.ask(200, "GET", timeline, ["cam", "", ""]);
+    assert_eq!(shown["entries"][1]["cause"], "server", "{shown}");
     described.ask(200, "GET", INDEX, ["cam/1", "", ""]);
     described.ask(200, "GET", INDEX, ["cam/1", "?from_ns=0", ""]);
     described.ask(422, "GET", INDEX, ["cam/1", "?to_ns=0", ""]);

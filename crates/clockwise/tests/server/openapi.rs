@@ -72,6 +72,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings/{number}/check
     get /v1/volumes/{name}/recordings/{number}/index
     get /v1/volumes/{name}/retention
+    get /v1/volumes/{name}/timeline
     patch /v1/disks/{number}/faults
     patch /v1/sessions/{number}
     patch /v1/streams/{id}

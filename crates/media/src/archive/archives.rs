@@ -190,8 +190,8 @@ impl Archives {
         found.map(|of| of.contents).unwrap_or_default()
     }
 
-    /// Opens the archive in a volume. With `creates` a blank volume becomes an archive with blocks of that
-    /// size.
+    /// Opens the archive in a volume. With `creates` it is opened to be recorded to: a blank volume becomes an archive
+    /// with blocks of that size, and an archive of an earlier version is upgraded.
     ///
     /// # Errors
     /// When the volume has no archive, or cannot be read or written.
@@ -199,6 +199,9 @@ impl Archives {
         let slot = self.slot(volume);
         let mut slot = locked(&slot);
         if let Some(open) = slot.upgrade() {
+            if creates.is_some() {
+                open.upgrade(&*self.client()?)?;
+            }
             return Ok(open);
         }
         let opened = self.pool.open_volume_for(volume, "recordings")?;
@@ -214,6 +217,9 @@ impl Archives {
             None => Archive::open_cached(&client, opened, cached),
         };
         let mut archive = archive?;
+        if creates.is_some() {
+            archive.upgrade(&client)?;
+        }
         archive.set_schedule(Arc::clone(&self.schedule));
         let mut cached = locked(&self.cached);
         if cached.len() == CACHED_ARCHIVES_MAX {

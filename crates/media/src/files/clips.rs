@@ -9,6 +9,7 @@ use super::gaps::GAP_MIN_NS;
 use super::segments::Segments;
 use super::*;
 use crate::archive::archives::{Archives, OpenError};
+use crate::archive::timeline::candidates;
 
 /// Time from the last frame of a piece to the first one of the next, if the gap between them is closed.
 const JOIN_NS: u64 = 40_000_000;
@@ -228,24 +229,6 @@ impl Export for Clip {
     fn left_out(&self) -> u64 {
         self.sources.iter().map(|of| of.left_out).sum()
     }
-}
-
-/// The recordings that may have packets in a range of times, and the first one after it.
-fn candidates(recordings: &[Recording], unix_ns: &Range<u64>) -> Vec<Recording> {
-    let mut candidates = Vec::new();
-    let mut is_after = false;
-    for (place, recording) in recordings.iter().enumerate() {
-        let begun = recording.begun_unix_ns;
-        // It ended when the next one began, unless the clock was set back meanwhile.
-        let next = recordings.get(place + 1).map(|next| next.begun_unix_ns);
-        let is_before = next.is_some_and(|next| begun <= next && next <= unix_ns.start);
-        // The first one after the range tells when something was recorded again.
-        let is_first_after = begun >= unix_ns.end && !std::mem::replace(&mut is_after, true);
-        if begun < unix_ns.end && !is_before || is_first_after {
-            candidates.push(*recording);
-        }
-    }
-    candidates
 }
 
 /// Sets the places of the pieces in the file.

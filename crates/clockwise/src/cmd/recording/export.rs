@@ -158,11 +158,12 @@ fn recorded_times(header: &str) -> Vec<RecordedTime> {
 }
 
 /// The named time zone, or that of the host.
-pub(super) fn zone(name: Option<&str>) -> Result<Zone, Failure> {
+pub(in crate::cmd) fn zone(name: Option<&str>) -> Result<Zone, Failure> {
     Zone::new(name).map_err(|error| bad_time("--zone", &error))
 }
 
-fn bad_time(option: &str, error: &TimeError) -> Failure {
+/// A time that is given by an option and cannot be used.
+pub(in crate::cmd) fn bad_time(option: &str, error: &TimeError) -> Failure {
     Failure::bad_input(format!("{option}: {error}")).help(error.help())
 }
 
