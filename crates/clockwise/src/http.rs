@@ -15,6 +15,7 @@
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
 //! | `GET /v1/volumes/{name}/timeline` | shows what was recorded when, and each gap with its cause |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
+//! | `POST /v1/volumes/{name}/locks`, `GET /v1/locks`, `DELETE /v1/locks/{name}` | locks a range of times, lists the locks, ends one |
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | shows, changes how much of the recordings is kept |
 //! | `POST /v1/cameras` | inspects a camera, creates a volume for it, and adds it as a source |
 //! | `GET`, `POST /v1/sources` | lists the cameras to pull from, adds one |
@@ -38,6 +39,7 @@ mod disks;
 mod errors;
 pub mod faults;
 pub mod files;
+mod locks;
 mod losses;
 pub mod measurement;
 pub mod recordings;
@@ -383,6 +385,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .merge(measurement::routes())
         .merge(volumes::routes())
         .merge(recordings::routes())
+        .merge(locks::routes())
         .merge(sources::routes())
         .merge(cameras::routes())
         .merge(sessions::routes())

@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod cameras;
 pub mod faults;
+pub mod locks;
 pub mod measurement;
 mod problem;
 pub mod profile;

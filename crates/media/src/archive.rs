@@ -22,6 +22,7 @@ pub mod geometry;
 pub(crate) mod growth;
 pub mod index;
 mod listeners;
+pub mod locks;
 mod opening;
 mod outline;
 mod reading;

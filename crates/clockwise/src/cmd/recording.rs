@@ -3,6 +3,7 @@
 pub(super) mod export;
 mod index;
 mod list;
+mod lock;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ use crate::wire::recordings::{
     RetentionView,
 };
 use export::ExportArgs;
+use lock::LockArgs;
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -65,6 +67,19 @@ pub enum RecordingCommand {
     },
     /// Set or show how much of a volume's recordings is kept.
     Keep(KeepArgs),
+    /// Keep a range of times whatever is deleted or overwritten: copy it into a volume of its own.
+    Lock(LockArgs),
+    /// End a lock, and delete its copy.
+    Unlock {
+        /// The name of the lock.
+        lock: String,
+    },
+    /// List the locks.
+    Locks {
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
+    },
 }
 
 /// Options of `clockwise recording index`.
@@ -157,6 +172,9 @@ pub(super) fn run(
             return delete(client, volume, numbers, output);
         }
         RecordingCommand::Keep(args) => return keep(client, args, output),
+        RecordingCommand::Lock(args) => return lock::lock(client, args, output),
+        RecordingCommand::Unlock { lock } => return lock::unlock(client, lock, output),
+        RecordingCommand::Locks { zone } => return lock::list(client, zone.as_deref(), output),
         RecordingCommand::Check { volume, number } => {
             let path = format!("{}/check", path(volume, *number)?);
             let of: RecordingCheck =

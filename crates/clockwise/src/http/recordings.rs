@@ -204,6 +204,10 @@ impl From<OpenError> for Problem {
                         StatusCode::CONFLICT,
                         "keep more, or use --force (`force` in the API)",
                     ),
+                    ArchiveError::Locked { .. } => (
+                        StatusCode::CONFLICT,
+                        "end the lock first: `clockwise recording unlock`",
+                    ),
                     ArchiveError::Exported(_) => (
                         StatusCode::CONFLICT,
                         "end that use first, or give another volume",

@@ -32,6 +32,7 @@ mod http;
 mod index;
 mod keep;
 mod live;
+mod locks;
 mod login;
 mod many;
 mod missing;

@@ -432,6 +432,9 @@ impl Archives {
             other => other?,
         };
         let client = self.client()?;
+        if let Some(recording) = archive.recording(Some(number)) {
+            self.check_not_locked(volume, &recording)?;
+        }
         let described = archive.recording(Some(number));
         let described = described.map(|recording| self.describe(&archive, recording));
         let recording = archive.delete(&client, number)?;
@@ -445,11 +448,14 @@ impl Archives {
     pub(crate) fn needs_retention(&self, volume: &str) -> Result<bool, OpenError> {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
-        let found = Archive::read_limits(&client, &opened)?;
-        Ok(
-            found
-                .is_some_and(|(keep, is_deleted)| keep != RetentionLimits::default() || is_deleted),
-        )
+        let found = Archive::read_record(&client, &opened)?;
+        Ok(found.is_some_and(|record| {
+            let expires = record
+                .lock
+                .is_some_and(|lock| lock.expires_unix_ns.is_some());
+            let is_deleted = !record.gone.ranges().is_empty();
+            record.keep != RetentionLimits::default() || is_deleted || expires
+        }))
     }
 
     /// The retention limits of a volume.

@@ -475,6 +475,17 @@ impl<'a> Block<'a> {
     }
 }
 
+/// Makes a block one of another archive.
+pub(crate) fn rebrand(block: &mut [u8], archive: [u8; 16]) {
+    if let Some(at) = block.len().checked_sub(TRAILER_BYTES) {
+        let trailer = &mut block[at..];
+        trailer[32..48].copy_from_slice(&archive);
+        trailer[16..24].fill(0);
+        let sum = checksum(&[trailer]);
+        trailer[16..24].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
 /// For fuzzing: corrects the checksums of a header or a block, so that the bytes get past them.
 pub(crate) fn mend(bytes: &mut [u8]) {
     if let Some(header) = bytes

@@ -15,6 +15,7 @@ impl Archive {
     pub fn record(self: &Arc<Self>) -> Result<ActiveRecording, ArchiveError> {
         // Waits for a resize to end: the caller reserves a stream for the ring's range.
         let record = self.retention_record();
+        self.check_unlocked(&record)?;
         let mut state = self.state();
         if state.is_recorded {
             return Err(ArchiveError::Busy(self.volume.name().to_owned()));

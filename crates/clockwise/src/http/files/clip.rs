@@ -6,6 +6,7 @@ use std::ops::Range;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use media::archive::locks::LockedCopy;
 use media::files::Emit;
 use media::files::clips::{Clip, ClipError, GapsInFile};
 use serde::Deserialize;
@@ -94,7 +95,14 @@ pub(super) async fn mp4(
         let zone = query.zone()?;
         let times = query.times(&zone)?;
         let permit = app.media.permit()?;
-        let clip = Clip::new(&app.archives, &volume, &times, query.gaps.into())
+        // A locked range is there even if the ring has overwritten it.
+        let mut locks = app.archives.locks().into_iter();
+        let covers = |of: &LockedCopy| {
+            let locked = &of.lock.unix_ns;
+            of.lock.volume == volume && locked.start <= times.start && times.end <= locked.end
+        };
+        let from = locks.find(covers).map_or(volume.clone(), |of| of.copy);
+        let clip = Clip::new(&app.archives, &from, &times, query.gaps.into())
             .map_err(|error| problem(error, &volume, &times, &zone))?;
         let recorded = HeaderValue::from_str(&recorded(&clip));
         let make = |clip: &mut Clip, emit: &mut Emit<'_>| clip.make(emit);
