@@ -17,16 +17,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, FailureKind};
 use crate::socket;
-use crate::wire::{MISSING_BLOCKS, Problem};
+use crate::wire::{MISSING_BLOCKS, Problem, RECORDED};
 
 /// Help for an answer that cannot be parsed.
 const VERSION_HELP: &str = "the server and this command may be of different versions, or another program listens at that socket";
@@ -61,12 +61,14 @@ pub struct ApiClient {
 }
 
 /// Result of a download.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Download {
     /// Its length in bytes.
     pub bytes: u64,
     /// Blocks of the recording that are damaged or overwritten, and so missing in the download.
     pub missing_blocks: u64,
+    /// The times in it, if the server tells them.
+    pub recorded: Option<String>,
 }
 
 /// The parsed body of the answer, or the failure that the server reports.
@@ -234,18 +236,23 @@ impl ApiClient {
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
         let begun = self.while_responsive(begin(stream, request)).await?;
-        let (status, mut body, _driver) = match begun {
+        let (response, _driver) = match begun {
             Ok(begun) => begun,
             Err(error) => return Err(self.connection_lost(&error).await),
         };
-        if !status.is_success() {
+        let (head, mut body) = response.into_parts();
+        if !head.status.is_success() {
             let text = match self.while_responsive(body.collect()).await? {
                 Ok(text) => text.to_bytes(),
                 Err(error) => return Err(self.connection_lost(&error).await),
             };
-            return Err(refused(status, &text));
+            return Err(refused(head.status, &text));
         }
-        let mut download = Download::default();
+        let recorded = head.headers.get(RECORDED).and_then(|of| of.to_str().ok());
+        let mut download = Download {
+            recorded: recorded.map(str::to_owned),
+            ..Download::default()
+        };
         while let Some(frame) = self.while_responsive(body.frame()).await? {
             match frame.map(hyper::body::Frame::into_data) {
                 Ok(Ok(piece)) => {
@@ -425,12 +432,12 @@ impl Drop for ConnectionTask {
 async fn begin(
     stream: tokio::net::UnixStream,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, hyper::body::Incoming, ConnectionTask), hyper::Error> {
+) -> Result<(Response<Incoming>, ConnectionTask), hyper::Error> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = ConnectionTask(tokio::spawn(connection));
     let response = sender.send_request(request).await?;
-    Ok((response.status(), response.into_body(), driver))
+    Ok((response, driver))
 }
 
 /// Sends one request on a connection of its own, and returns the whole answer.
@@ -438,8 +445,9 @@ async fn answer(
     stream: tokio::net::UnixStream,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), hyper::Error> {
-    let (status, body, _driver) = begin(stream, request).await?;
-    Ok((status, body.collect().await?.to_bytes()))
+    let (response, _driver) = begin(stream, request).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect().await?.to_bytes()))
 }
 
 /// True if the server at a socket answers in another protocol than HTTP, as the sockets for stream data and

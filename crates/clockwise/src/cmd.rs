@@ -12,6 +12,7 @@ mod sim;
 mod source;
 mod status;
 mod stream;
+mod timeline;
 mod volume;
 
 use std::ffi::OsString;
@@ -80,6 +81,8 @@ pub enum Command {
     /// Show, check, export and delete recordings made over RTSP, and set how much is kept.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
+    /// Show what was recorded in a volume on a day, and each gap with its cause.
+    Timeline(timeline::Args),
     /// Record from cameras: looks at what they send, and creates volumes for them.
     #[command(subcommand)]
     Camera(camera::CameraCommand),
@@ -173,6 +176,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
         Command::Recording(command) => recording::run(&cli.client()?, command, output),
         Command::Camera(command) => camera::run(&cli.client()?, command, output),
+        Command::Timeline(args) => timeline::run(&cli.client()?, args, output),
         Command::Source(command) => source::run(&cli.client()?, command, output),
         Command::Session(command) => session::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),

@@ -10,9 +10,12 @@
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | shows where the extents of a volume lie, in the volume's order |
+//! | `GET /v1/recordings` | lists the recordings of all volumes |
 //! | `GET /v1/volumes/{name}/recordings` | lists the recordings made there over RTSP |
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | shows a recording, checks it for damage, shows its index |
+//! | `GET /v1/volumes/{name}/timeline` | shows what was recorded when, and each gap with its cause |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
+//! | `POST /v1/volumes/{name}/locks`, `GET /v1/locks`, `DELETE /v1/locks/{name}` | locks a range of times, lists the locks, ends one |
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | shows, changes how much of the recordings is kept |
 //! | `POST /v1/cameras` | inspects a camera, creates a volume for it, and adds it as a source |
 //! | `GET`, `POST /v1/sources` | lists the cameras to pull from, adds one |
@@ -36,6 +39,7 @@ mod disks;
 mod errors;
 pub mod faults;
 pub mod files;
+mod locks;
 mod losses;
 pub mod measurement;
 pub mod recordings;
@@ -381,6 +385,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .merge(measurement::routes())
         .merge(volumes::routes())
         .merge(recordings::routes())
+        .merge(locks::routes())
         .merge(sources::routes())
         .merge(cameras::routes())
         .merge(sessions::routes())

@@ -12,6 +12,7 @@ pub mod disks;
 pub mod exports;
 pub mod failure;
 pub mod http;
+mod local_time;
 mod log;
 pub mod measuring;
 mod panics;

@@ -17,10 +17,12 @@ pub(crate) mod drift;
 mod error;
 mod finding;
 mod frames;
+pub mod gap;
 pub mod geometry;
 pub(crate) mod growth;
 pub mod index;
 mod listeners;
+pub mod locks;
 mod opening;
 mod outline;
 mod reading;
@@ -30,6 +32,7 @@ pub mod retention;
 pub mod retention_record;
 mod sections;
 pub mod start;
+pub mod timeline;
 mod walking;
 pub mod wall_clock;
 mod writing;
@@ -48,6 +51,7 @@ use sched::units::{Bytes, Time};
 
 use crate::archive::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use crate::archive::deleted_ranges::DeletedRanges;
+use crate::archive::gap::GapCause;
 use crate::archive::geometry::Geometry;
 use crate::archive::index::{GROUP, Index};
 use crate::archive::retention::RetentionSchedule;
@@ -128,6 +132,8 @@ struct State {
     caches: HashMap<u64, RecordingCache>,
     /// Signalled for each block and at the end of a recording.
     listeners: Listeners,
+    /// Why the last recording ended, if it ended since the archive was opened.
+    last_end: Option<GapCause>,
 }
 
 impl State {

@@ -21,6 +21,7 @@
 //! an MP4 file, and can be played over RTSP as they were recorded.
 
 pub mod aac;
+pub mod clips;
 pub mod cuts;
 mod error;
 mod far_cuts;
@@ -41,7 +42,6 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use engine::volume_io::Client;
-use sched::units::Nanos;
 
 use crate::archive::block::{Block, Entry, Kind};
 use crate::archive::{Archive, ArchiveError, Recording};
@@ -110,12 +110,42 @@ pub struct Segment {
     pub places: Range<Place>,
     /// Packets with other times are left out, in nanoseconds of the recording's time.
     pub times_ns: Range<u64>,
-    /// Time 0 of the file, in nanoseconds of the recording's time.
-    pub origin_ns: u64,
+    /// Time 0 of the file, in nanoseconds of the recording's time; before 0 if other recordings precede it.
+    pub origin_ns: i64,
     /// Time of the next picture after the segment, if it is known, in nanoseconds of the recording's time.
     pub next_ns: Option<u64>,
     /// Sequence number of its first fragment.
     pub number: u32,
+}
+
+/// A file that is being made, for the log and its end.
+pub trait Export {
+    /// Name of the volume.
+    fn volume(&self) -> &str;
+    /// Number of the recording, or of the first one.
+    fn recording(&self) -> u64;
+    /// Number of blocks that are missing so far, because they are damaged or were overwritten.
+    fn missing_blocks(&self) -> u64;
+    /// Number of frames, images and NAL units that were left out so far.
+    fn left_out(&self) -> u64;
+}
+
+impl Export for Source {
+    fn volume(&self) -> &str {
+        self.volume()
+    }
+
+    fn recording(&self) -> u64 {
+        self.recording.number
+    }
+
+    fn missing_blocks(&self) -> u64 {
+        self.missing_blocks()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out
+    }
 }
 
 /// Receives the bytes of a file piece by piece, and returns `Break` if it wants no more.
@@ -263,7 +293,7 @@ impl Source {
     }
 
     /// The exported tracks that MP4 supports.
-    fn mp4_tracks(&self, origin_ns: u64) -> Result<Vec<Track>, ExportError> {
+    fn mp4_tracks(&self, origin_ns: i64) -> Result<Vec<Track>, ExportError> {
         let described = self.description.tracks().iter().enumerate();
         let is_wanted = |number: &usize| {
             let tracks = self.tracks.as_ref();
@@ -271,7 +301,7 @@ impl Source {
         };
         let tracks: Vec<Track> = described
             .filter(|(number, track)| is_wanted(number) && exports(track).mp4.is_ok())
-            .filter_map(|(number, track)| Track::new(number, track, Nanos(origin_ns)))
+            .filter_map(|(number, track)| Track::new(number, track, origin_ns))
             .collect();
         match tracks.is_empty() {
             true => Err(self.nothing_for("an MP4 file")),

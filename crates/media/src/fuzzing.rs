@@ -1,7 +1,5 @@
 //! Entry points of the fuzz targets. Their input is bytes of a peer or of a disk.
 
-use sched::units::Nanos;
-
 use crate::archive::block::{Block, Header, Trailer, mend};
 use crate::archive::index::Index;
 use crate::archive::retention_record::{COPY_BYTES, RANGES_MAX, RetentionRecord};
@@ -94,7 +92,7 @@ pub fn export(data: &[u8]) {
          a=fmtp:96 {parameters}\r\n"
     );
     let description = Description::parse(text.as_bytes()).expect("a description");
-    let new = || Track::new(0, &description.tracks()[0], Nanos(5)).expect("it can be exported");
+    let new = || Track::new(0, &description.tracks()[0], 5).expect("it can be exported");
     let (mut track, mut alone) = (new(), new());
     let (mut sequence, mut timestamp, mut bytes) = (65_530_u16, u32::MAX - 9_000, 0);
     while let [flags, length, behind @ ..] = rest {

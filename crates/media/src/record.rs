@@ -13,6 +13,7 @@
 //! | `block_text` | the description that each block ends with |
 //! | `rate` | requests another rate when packets arrive faster or slower |
 //! | `tracks`, `track` | the sender, order, clock and frames of each track |
+//! | `silence` | tells a gap from the usual time between packets |
 //! | `counts`, [missing] | counts of packets, and the ranges of missing ones |
 //! | `datagrams` | receives by UDP |
 
@@ -23,6 +24,7 @@ mod datagrams;
 pub mod missing;
 mod output;
 mod rate;
+mod silence;
 mod track;
 mod tracks;
 
@@ -36,6 +38,7 @@ use sched::units::{Bytes, Time};
 
 use crate::archive::ActiveRecording;
 use crate::archive::block::Kind;
+use crate::archive::gap::GapCause;
 use crate::archive::index::Indexer;
 use crate::archive::wall_clock;
 use crate::live::{LiveBusy, LivePacket, LiveStreams, LiveWriter};
@@ -51,6 +54,7 @@ use counts::{LogScope, PacketCounts};
 pub use datagrams::EndedSocket;
 use output::{BlockOutput, Output};
 use rate::RateControl;
+use silence::Silence;
 use tracks::{Arrival, SenderPolicy, TrackSet};
 
 /// A block with less room for a body than this is full for a packet of unknown length, in bytes.
@@ -70,6 +74,7 @@ pub struct RtpRecorder<'a> {
     heard: Option<Time>,
     /// Media time of the last RTP packet, in nanoseconds.
     shown_ns: u64,
+    silence: Silence,
 }
 
 /// Why a recording ended early.
@@ -108,6 +113,7 @@ impl<'a> RtpRecorder<'a> {
             (begun_unix_ns, begun),
         )?;
         writing.begin(begun_unix_ns, begun, stream.changer());
+        let follows = writing.follows();
         let placer = writing.placer();
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
         let mut writer = writer.placed(move |index| placer.place(index));
@@ -119,9 +125,14 @@ impl<'a> RtpRecorder<'a> {
             writing,
             text: BlockText::new(description, stream.rate()),
             rate,
+            end: GapCause::Unknown,
         };
         let output = Output::Disks(Box::new(output));
-        Ok(Self::begun(output, live, begun))
+        let mut recorder = Self::begun(output, live, begun);
+        if let Some(cause) = follows {
+            recorder.buffers.follow(cause);
+        }
+        Ok(recorder)
     }
 
     /// Begins a stream that is live only.
@@ -147,6 +158,7 @@ impl<'a> RtpRecorder<'a> {
             counts: PacketCounts::new(begun),
             heard: None,
             shown_ns: 0,
+            silence: Silence::default(),
         }
     }
 
@@ -214,6 +226,12 @@ impl<'a> RtpRecorder<'a> {
         self.tracks.over_at()
     }
 
+    /// The session with the source has ended for this reason. What follows, another session or the end of the
+    /// recording, has the first such reason since the last packet.
+    pub fn lose(&mut self, cause: GapCause) {
+        self.silence.cause.get_or_insert(cause);
+    }
+
     /// The packets from now on belong to another session with the same source: numbers and timestamps begin anew,
     /// and the time until the first packet is a gap.
     pub fn restart(&mut self) {
@@ -221,6 +239,8 @@ impl<'a> RtpRecorder<'a> {
         if let Some(output) = self.output.disks_mut() {
             output.rate.restart();
         }
+        let cause = self.silence.cause.unwrap_or_default();
+        self.buffers.begin_gap(&mut self.output, cause);
     }
 
     /// True if a packet of a track may begin with these bytes.
@@ -257,12 +277,17 @@ impl<'a> RtpRecorder<'a> {
     /// room; false if no buffer is free for that.
     pub fn make_room(&mut self, least: usize) -> bool {
         let now_ns = self.counts.now_ns();
+        if self.silence.is_gap(now_ns) && !self.buffers.is_in_gap() {
+            let cause = self.silence.cause.unwrap_or(GapCause::Network);
+            self.buffers.begin_gap(&mut self.output, cause);
+        }
         let has_room = self.buffers.make_room(&mut self.output, least, now_ns);
         if !has_room {
             if let Some(output) = self.output.disks_mut() {
                 output.rate.note_starved();
             }
             self.tracks.note_starved();
+            self.silence.interrupt(now_ns);
         }
         has_room
     }
@@ -371,6 +396,7 @@ impl<'a> RtpRecorder<'a> {
                 body: body.into(),
             });
         }
+        self.silence.end(entry.arrival_ns, self.buffers.is_in_gap());
         self.buffers.push(&entry, len, fit_losses);
         if let Some(output) = self.output.disks_mut() {
             output.indexer.packet(&entry, len);
@@ -418,6 +444,10 @@ impl<'a> RtpRecorder<'a> {
     /// When a block could not be written.
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
         self.log_missing(LogScope::All);
+        if let Some(output) = self.output.disks_mut() {
+            output.end = self.silence.cause.unwrap_or_default();
+            output.writing.ends(output.end);
+        }
         self.buffers.seal_last(&mut self.output);
         // Players of the live stream do not wait for the disks.
         drop(self.live);

@@ -1,35 +1,39 @@
 //! `clockwise recording`.
 
+pub(super) mod export;
 mod index;
+mod list;
+mod lock;
 
-use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use sched::units::{Bytes, Nanos};
-use serde::Serialize;
 
 use super::block_on;
-use super::stream::target::Target;
-use crate::client::{ApiClient, Download};
+use crate::client::ApiClient;
 use crate::failure::{Failure, FailureKind};
-use crate::print::{Output, counted, list, table};
+use crate::local_time::Zone;
+use crate::print::{Output, list as rows_text, table};
 use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 use crate::text::printable;
 use crate::wire::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
     RetentionView,
 };
+use export::ExportArgs;
+use lock::LockArgs;
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
 pub enum RecordingCommand {
-    /// List the recordings in a volume.
+    /// List the recordings in a volume, or in all volumes.
     List {
-        /// The volume.
-        volume: String,
+        /// The volume [default: all].
+        volume: Option<String>,
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
     },
     /// Show a recording and its tracks.
     Show {
@@ -37,6 +41,9 @@ pub enum RecordingCommand {
         volume: String,
         /// The number of the recording.
         number: u64,
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
     },
     /// Write a recording to a file without re-encoding. Reads are best effort.
     Export(ExportArgs),
@@ -60,29 +67,19 @@ pub enum RecordingCommand {
     },
     /// Set or show how much of a volume's recordings is kept.
     Keep(KeepArgs),
-}
-
-/// Options of `clockwise recording export`.
-#[derive(Args, Debug)]
-pub struct ExportArgs {
-    /// The volume.
-    volume: String,
-    /// The number of the recording.
-    number: u64,
-    /// The file, or `-` for standard output.
-    #[arg(long)]
-    to: PathBuf,
-    /// The start, such as 1h or 90s: the export starts at the key frame before that time [default: the
-    /// recording's beginning].
-    #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
-    from: Option<Nanos>,
-    /// The end [default: the recording's end].
-    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
-    until: Option<Nanos>,
-    /// Export this track alone as it was sent (H.264, H.265, AAC, Motion JPEG, uncompressed audio), instead
-    /// of MP4.
-    #[arg(long)]
-    track: Option<u64>,
+    /// Keep a range of times whatever is deleted or overwritten: copy it into a volume of its own.
+    Lock(LockArgs),
+    /// End a lock, and delete its copy.
+    Unlock {
+        /// The name of the lock.
+        lock: String,
+    },
+    /// List the locks.
+    Locks {
+        /// The time zone of the times, such as Europe/Amsterdam [default: the host's].
+        #[arg(long)]
+        zone: Option<String>,
+    },
 }
 
 /// Options of `clockwise recording index`.
@@ -131,13 +128,6 @@ pub struct KeepArgs {
     force: bool,
 }
 
-/// The result of an export.
-#[derive(Serialize)]
-struct ExportResult {
-    to: String,
-    bytes: u64,
-}
-
 fn path(volume: &str, number: u64) -> Result<String, Failure> {
     Ok(format!(
         "{}/recordings/{number}",
@@ -151,16 +141,19 @@ pub(super) fn run(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     match command {
-        RecordingCommand::List { volume } => {
-            let path = format!("{}/recordings", super::volume::path(volume)?);
-            let recordings: Vec<RecordingView> = block_on(client.get(&path))?;
-            output.result(&recordings, || list_text(&recordings))?;
+        RecordingCommand::List { volume, zone } => {
+            return list::run(client, volume.as_deref(), zone.as_deref(), output);
         }
-        RecordingCommand::Show { volume, number } => {
+        RecordingCommand::Show {
+            volume,
+            number,
+            zone,
+        } => {
+            let zone = export::zone(zone.as_deref())?;
             let of: RecordingDetail = block_on(client.get(&path(volume, *number)?))?;
-            output.result(&of, || detail_text(&of))?;
+            output.result(&of, || detail_text(&of, &zone))?;
         }
-        RecordingCommand::Export(args) => return export(client, args, output),
+        RecordingCommand::Export(args) => return export::run(client, args, output),
         RecordingCommand::Index(args) => {
             check_order(args.from, args.to, "--to")?;
             let mut path = format!("{}/index?", path(&args.volume, args.number)?);
@@ -179,6 +172,9 @@ pub(super) fn run(
             return delete(client, volume, numbers, output);
         }
         RecordingCommand::Keep(args) => return keep(client, args, output),
+        RecordingCommand::Lock(args) => return lock::lock(client, args, output),
+        RecordingCommand::Unlock { lock } => return lock::unlock(client, lock, output),
+        RecordingCommand::Locks { zone } => return lock::list(client, zone.as_deref(), output),
         RecordingCommand::Check { volume, number } => {
             let path = format!("{}/check", path(volume, *number)?);
             let of: RecordingCheck =
@@ -209,105 +205,18 @@ fn check_order(
     }
 }
 
-fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
-    check_order(args.from, args.until, "--until")?;
-    let path = path(&args.volume, args.number)?;
-    // Files have the same names as in the JSON API, below another prefix.
-    let path = path
-        .replacen("/v1/volumes/", "/media/", 1)
-        .replacen("/recordings/", "/", 1);
-    let mut path = match args.track {
-        Some(track) => format!("{path}/track{track}?"),
-        None => format!("{path}/recording.mp4?stream=true"),
-    };
-    for (name, time) in [("from_ns", args.from), ("to_ns", args.until)] {
-        if let Some(time) = time {
-            path.push_str(&format!("&{name}={}", time.get()));
-        }
-    }
-    let mut target = Target::open(&args.to, io::stdout())?;
-    let bar = output.byte_progress(None, "exporting");
-    let mut is_begun = false;
-    let download = client.download(&path, |bytes| {
-        if !std::mem::replace(&mut is_begun, true) {
-            target.begin()?;
-        }
-        let written = target.write_all(bytes);
-        written.map_err(|error| target.failure("standard output", &error))?;
-        bar.inc(bytes.len() as u64);
-        Ok(())
-    });
-    let downloaded = block_on(download);
-    bar.finish_and_clear();
-    let Download {
-        bytes,
-        missing_blocks,
-    } = match downloaded {
-        Err(failure) if is_begun => return Err(incomplete(client, args, failure)),
-        other => other?,
-    };
-    let flushed = target.flush();
-    flushed.map_err(|error| target.failure("standard output", &error))?;
-    let exported = ExportResult {
-        to: args.to.display().to_string(),
-        bytes,
-    };
-    let text = || {
-        format!(
-            "{} written to {}",
-            Size(Bytes(bytes)),
-            printable(&exported.to)
-        )
-    };
-    if target.is_standard() {
-        output.result_on_stderr(&exported, text)?;
-    } else {
-        output.result(&exported, text)?;
-    }
-    if missing_blocks > 0 {
-        return Err(Failure::failed(format!(
-            "{} of the recording could not be exported to {}: damaged or overwritten",
-            counted(missing_blocks, "block"),
-            printable(&exported.to)
-        ))
-        .help(
-            "everything else is in the file; `clockwise recording check` shows what is damaged",
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The failure of an export that ended early. The recording may have been deleted or overwritten.
-fn incomplete(client: &ApiClient, args: &ExportArgs, failure: Failure) -> Failure {
-    let Ok(path) = path(&args.volume, args.number) else {
-        return failure;
-    };
-    let found = block_on(client.get::<RecordingDetail>(&path));
-    match found {
-        Err(gone) if gone.kind == FailureKind::BadInput => Failure::failed(format!(
-            "recording {} in volume {} was deleted or overwritten during the export: the file is incomplete",
-            args.number,
-            printable(&args.volume)
-        ))
-        .help("the file has the part that was read before"),
-        _ => failure,
-    }
-}
-
-fn detail_text(of: &RecordingDetail) -> String {
-    let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
-    let ends = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.ends_unix_ns);
+fn detail_text(of: &RecordingDetail, zone: &Zone) -> String {
     let length = of.ends_ns.saturating_sub(of.begins_ns);
     let mut rows = vec![
         ("recording", of.number.to_string()),
-        ("begun", humantime::format_rfc3339_millis(begun).to_string()),
+        ("begun", zone.text_ms(of.begun_unix_ns)),
         (
             if of.is_recorded {
                 "recorded to"
             } else {
                 "ended"
             },
-            humantime::format_rfc3339_millis(ends).to_string(),
+            zone.text_ms(of.ends_unix_ns),
         ),
         ("length", Span(Nanos(length)).to_string()),
     ];
@@ -348,7 +257,7 @@ fn detail_text(of: &RecordingDetail) -> String {
         &[0, 2],
         of.tracks.iter().map(row),
     );
-    let mut text = format!("{}\n{tracks}", list(&rows));
+    let mut text = format!("{}\n{tracks}", rows_text(&rows));
     for track in &of.tracks {
         if let Some(why) = &track.why_not_mp4 {
             let line = format!(
@@ -399,29 +308,6 @@ fn check_text(of: &RecordingCheck) -> String {
         ));
     }
     out
-}
-
-fn list_text(recordings: &[RecordingView]) -> String {
-    if recordings.is_empty() {
-        return "there are no recordings in this volume\n".to_owned();
-    }
-    let row = |of: &RecordingView| {
-        let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
-        let tracks = of.tracks.iter().map(|name| match name.as_str() {
-            "" => "?",
-            name => name,
-        });
-        [
-            of.number.to_string(),
-            humantime::format_rfc3339_seconds(begun).to_string(),
-            Span(Nanos(of.length_ns)).to_string(),
-            of.blocks.to_string(),
-            tracks.collect::<Vec<_>>().join(", "),
-            if of.is_recorded { "recording" } else { "" }.to_owned(),
-        ]
-    };
-    let head = ["RECORDING", "BEGUN", "LENGTH", "BLOCKS", "TRACKS", "STATE"];
-    table(head, &[0, 2, 3], recordings.iter().map(row)) + "\n"
 }
 
 /// Deletes recordings one after another, until one cannot be deleted.
@@ -478,7 +364,7 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
         let at_most = size(kept.keep_bytes);
         let grows = size(kept.grow_to_bytes);
         let free = size(kept.pool_free_bytes);
-        list(&[
+        rows_text(&[
             ("kept for", age.unwrap_or_else(|| "ever".to_owned())),
             (
                 "kept at most",

@@ -2,6 +2,7 @@
 //!
 //! | path | content |
 //! |---|---|
+//! | `/media/{volume}/export.mp4` | a range of the wall clock as one MP4 file, over recordings and gaps |
 //! | `/media/{volume}/{number}/recording.mp4` | an MP4 file, also in byte ranges |
 //! | `/media/{volume}/{number}/track{n}` | one track as its source sent it |
 //! | `/media/{volume}/{number}/index.m3u8` | the multivariant playlist |
@@ -16,6 +17,7 @@
 //! effort, and nothing can be changed here. Files are generated while they are sent, each on a thread of its
 //! own, so a slow client delays only its own file.
 
+mod clip;
 mod file;
 mod generated;
 mod hls;
@@ -214,6 +216,7 @@ fn open_in(
 pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/media/", get(page::all))
+        .route("/media/{volume}/export.mp4", get(clip::mp4))
         .route("/media/{volume}/{number}/", get(page::one))
         .route("/media/{volume}/live/", get(page::newest))
         .route("/media/{volume}/live/index.m3u8", get(newest::master))

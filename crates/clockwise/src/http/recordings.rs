@@ -1,11 +1,13 @@
 //! Recordings: the content of volumes that were recorded to over RTSP.
 
 mod index;
+mod timeline;
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use engine::pool::PoolError;
 use media::archive::ArchiveError;
 use media::archive::archives::OpenError;
 use media::archive::check::check;
@@ -17,12 +19,15 @@ use utoipa_axum::routes;
 use super::{Answer, App, Body, DisconnectGuard, PathPart, QueryPart, SharedApp, answer};
 use crate::wire::Problem;
 use crate::wire::recordings::{
-    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
+    AllRecordings, ChangeRetention, ListedRecording, RecordedTrack, RecordingCheck,
+    RecordingDetail, RecordingView, RetentionView, UnreadableVolume,
 };
 
 pub(super) fn routes() -> OpenApiRouter<SharedApp> {
     OpenApiRouter::new()
         .routes(routes!(list))
+        .routes(routes!(list_all))
+        .routes(routes!(timeline::show))
         .routes(routes!(show))
         .routes(routes!(examine))
         .routes(routes!(index::outline))
@@ -134,6 +139,35 @@ async fn list(
     .await
 }
 
+/// The recordings in all volumes. Volumes with other contents are left out.
+#[utoipa::path(get, path = "/v1/recordings", responses((status = 200, body = AllRecordings)))]
+async fn list_all(state: State<SharedApp>) -> Answer<AllRecordings> {
+    let (_guard, is_connected) = DisconnectGuard::new();
+    answer(state.0, move |app| {
+        let mut all = AllRecordings::default();
+        for volume in app.pool.volumes().into_iter().map(|of| of.name) {
+            match app.archives.recordings(&volume, &is_connected) {
+                Ok(found) => all
+                    .recordings
+                    .extend(found.into_iter().map(|of| ListedRecording {
+                        volume: volume.clone(),
+                        recording: of.into(),
+                    })),
+                Err(
+                    OpenError::Archive(ArchiveError::Foreign(_))
+                    | OpenError::Pool(PoolError::NoSuchVolume(_)),
+                ) => {}
+                Err(error) => all.unreadable.push(UnreadableVolume {
+                    volume,
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        Ok(all)
+    })
+    .await
+}
+
 impl From<OpenError> for Problem {
     fn from(error: OpenError) -> Self {
         match error {
@@ -169,6 +203,10 @@ impl From<OpenError> for Problem {
                     ArchiveError::WouldDelete { .. } => (
                         StatusCode::CONFLICT,
                         "keep more, or use --force (`force` in the API)",
+                    ),
+                    ArchiveError::Locked { .. } => (
+                        StatusCode::CONFLICT,
+                        "end the lock first: `clockwise recording unlock`",
                     ),
                     ArchiveError::Exported(_) => (
                         StatusCode::CONFLICT,

@@ -7,6 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::pool::{VolumeInfo, VolumeSpec};
+use media::archive::ArchiveError;
+use media::archive::archives::OpenError;
 use sched::units::Bytes;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -180,6 +182,13 @@ fn shrink(app: &App, name: &str, size: Bytes, is_forced: bool) -> Result<VolumeI
 async fn delete(state: State<SharedApp>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
         let last = app.pool.volume_info(&name)?;
+        if let Some(of) = app.archives.lock_of(&name)? {
+            let error = ArchiveError::Locked {
+                volume: name,
+                note: of.lock.note,
+            };
+            return Err(OpenError::from(error).into());
+        }
         app.pool.delete_volume(&name)?;
         Ok(VolumeView::from(last))
     })

@@ -4,6 +4,7 @@ use media::archive::Frame;
 use media::archive::archives::RecordingInfo;
 use media::archive::check::CheckReport;
 use media::archive::retention_record::RetentionLimits;
+use media::archive::timeline::{GapTime, RecordedTime};
 use sched::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,6 +24,58 @@ pub struct RecordingView {
     pub tracks: Vec<String>,
     /// True while it is being recorded.
     pub is_recorded: bool,
+}
+
+/// A recording and its volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ListedRecording {
+    /// The volume.
+    pub volume: String,
+    /// The recording.
+    #[serde(flatten)]
+    pub recording: RecordingView,
+}
+
+/// A time in which something was recorded, or nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TimelineEntry {
+    /// When it begins, in nanoseconds since 1970.
+    pub begins_unix_ns: u64,
+    /// When it ends, in nanoseconds since 1970.
+    pub ends_unix_ns: u64,
+    /// The number of the recording; absent for a gap.
+    pub recording: Option<u64>,
+    /// True while it is being recorded.
+    pub is_recorded: bool,
+    /// Why nothing was recorded: `camera`, `network`, `server`, `disk` or `unknown`; absent if something was.
+    pub cause: Option<String>,
+}
+
+/// What was recorded in a range of times, and the gaps.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct TimelineView {
+    /// In the order of their times.
+    pub entries: Vec<TimelineEntry>,
+    /// If there are more entries: the `from_unix_ns` that they begin with.
+    pub next_unix_ns: Option<u64>,
+}
+
+/// A volume whose recordings cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct UnreadableVolume {
+    /// The volume.
+    pub volume: String,
+    /// Why they cannot be read.
+    pub reason: String,
+}
+
+/// The recordings in all volumes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct AllRecordings {
+    /// By volume, the oldest of each first.
+    pub recordings: Vec<ListedRecording>,
+    /// Volumes that are left out, because their recordings cannot be read.
+    pub unreadable: Vec<UnreadableVolume>,
 }
 
 /// A track of a recording.
@@ -110,6 +163,30 @@ pub struct ChangeRetention {
     pub pool_free_bytes: Option<u64>,
     /// True to apply the change even if recordings are lost at once.
     pub force: bool,
+}
+
+impl From<RecordedTime> for TimelineEntry {
+    fn from(of: RecordedTime) -> Self {
+        Self {
+            begins_unix_ns: of.unix_ns.start,
+            ends_unix_ns: of.unix_ns.end,
+            recording: Some(of.recording),
+            is_recorded: of.goes_on,
+            cause: None,
+        }
+    }
+}
+
+impl From<GapTime> for TimelineEntry {
+    fn from(of: GapTime) -> Self {
+        Self {
+            begins_unix_ns: of.unix_ns.start,
+            ends_unix_ns: of.unix_ns.end,
+            recording: None,
+            is_recorded: false,
+            cause: Some(of.cause.name().to_owned()),
+        }
+    }
 }
 
 impl From<RecordingInfo> for RecordingView {

@@ -69,7 +69,8 @@ fn told_late(rng: &mut StdRng, blocks: u64) -> (Small, Vec<Late>) {
             recording: 1,
             first: 0,
             begun_unix_ns: 5,
-            is_last: false,
+            gap: None,
+            end: None,
         };
         composer.seal(&mut block, TEXT.as_bytes(), b"", &seal);
         all.insert(serial, block);

@@ -134,9 +134,10 @@ fn a_track_alone_is_what_was_published() {
     let ns = |name: &str| shown[name].as_u64().expect("a time");
     assert!(ns("ends_ns") > ns("begins_ns"), "{shown}");
     assert_eq!(ns("ends_unix_ns"), ns("begun_unix_ns") + ns("ends_ns"));
-    let ended = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns("ends_unix_ns"));
-    let ended = format!("ended      {}\n", humantime::format_rfc3339_millis(ended));
-    let said = site.run(&["recording", "show", "cam", &number]).done().out;
+    let ended = jiff::Timestamp::from_nanosecond(ns("ends_unix_ns").into()).expect("a time");
+    let ended = format!("ended      {}\n", ended.strftime("%F %T.%3f+00:00"));
+    let command = ["recording", "show", "cam", &number, "--zone", "UTC"];
+    let said = site.run(&command).done().out;
     assert!(said.contains(&ended), "{said}, not {ended}");
     let blank = said.lines().filter(|line| line.is_empty()).count();
     assert_eq!(blank, 1, "before the tracks: {said}");

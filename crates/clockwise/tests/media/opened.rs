@@ -11,6 +11,7 @@ use crate::support::rig::Rig;
 use engine::pool::Volume;
 use media::archive::archives::Archives;
 use media::archive::block::{Composer, Header, Seal};
+use media::archive::gap::GapCause;
 use media::archive::{Archive, Recording};
 use sched::units::Bytes;
 
@@ -48,7 +49,8 @@ fn records(rig: &Rig, volume: &Volume, header: &Header, recordings: std::ops::Ra
             recording: number + 1,
             first: number,
             begun_unix_ns: 1_000 + number,
-            is_last: true,
+            gap: None,
+            end: Some(GapCause::Camera),
         };
         let composer = Composer::new(block.len(), DESCRIPTION.len(), 0);
         composer.seal(&mut block, DESCRIPTION, b"", &seal);

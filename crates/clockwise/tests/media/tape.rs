@@ -292,7 +292,7 @@ fn a_block_that_is_full_may_be_the_last() {
                 let bytes = archive.read_block(&client, serial).unwrap().unwrap();
                 let block = Block::parse(&bytes).unwrap();
                 let is_last = serial + 1 == recording.end;
-                let found = (block.trailer.is_last, block.index().is_empty());
+                let found = (block.trailer.is_last(), block.index().is_empty());
                 assert_eq!(found, (is_last, !is_last), "{serial} of {recording:?}");
                 packets += block.len();
             }
@@ -332,7 +332,7 @@ fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     let recording = archive.recording(None).unwrap();
     assert_eq!((recording.first, recording.end), (0, 41));
     let (last, packets) = look(40);
-    assert_eq!((packets, last.is_last), (in_block, true));
+    assert_eq!((packets, last.is_last()), (in_block, true));
     assert!(!last.has_section());
     let begins_ns = look(recording.first).0.media_ns;
     let at = |archive: &Archive, client: &Client| {

@@ -62,12 +62,17 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);
+    ask(200, "GET", "/v1/recordings", ["", "", ""]);
     let recordings = "/v1/volumes/{name}/recordings";
     ask(409, "GET", recordings, ["v", "", ""]);
     ask(404, "GET", recordings, ["none", "", ""]);
     let empty = volume.replace("\"v\"", "\"empty\"");
     ask(201, "POST", "/v1/volumes", ["", "", &empty]);
     ask(200, "GET", recordings, ["empty", "", ""]);
+    let timeline = "/v1/volumes/{name}/timeline";
+    ask(409, "GET", timeline, ["v", "", ""]);
+    ask(404, "GET", timeline, ["none", "", ""]);
+    ask(400, "GET", timeline, ["v", "?until_unix_ns=0", ""]);
     ask(409, "GET", RETENTION, ["empty", "", ""]);
     let source = json!({ "name": "door", "url": "rtsp://127.0.0.1:1/", "volume": "empty" });
     let source = source.to_string();
@@ -124,6 +129,10 @@ fn every_answer_is_as_it_is_described() {
         described.is_answered_elsewhere(method, RECORDING);
     }
     described.is_answered_elsewhere("GET", CHECK);
+    described.is_answered_elsewhere("POST", LOCKS);
+    described.is_answered_elsewhere("DELETE", UNLOCK);
+    ask(200, "GET", "/v1/locks", ["", "", ""]);
+    described.is_answered_elsewhere("GET", timeline);
     described.is_answered_elsewhere("GET", INDEX);
     for method in ["GET", "PATCH"] {
         described.is_answered_elsewhere(method, RETENTION);
@@ -136,6 +145,8 @@ const SESSION: &str = "/v1/sessions/{number}";
 const RECORDING: &str = "/v1/volumes/{name}/recordings/{number}";
 const CHECK: &str = "/v1/volumes/{name}/recordings/{number}/check";
 const INDEX: &str = "/v1/volumes/{name}/recordings/{number}/index";
+const LOCKS: &str = "/v1/volumes/{name}/locks";
+const UNLOCK: &str = "/v1/locks/{name}";
 const RETENTION: &str = "/v1/volumes/{name}/retention";
 
 #[test]
@@ -144,6 +155,7 @@ fn recordings_are_listed_and_deleted_as_described() {
     let described = Described::new(&site);
     let mut publisher = testkit::rtsp::publisher(address, testkit::rtsp::TCP);
     publisher.packet(0, &testkit::rtsp::rtp(0, 0, 1, b"sound"));
+    publisher.packet(0, &testkit::rtsp::rtp(1, 5, 1, b"sound"));
     let listed = described.ask(200, "GET", "/v1/sessions", ["", "", ""]);
     let session = listed[0]["number"].to_string();
     described.ask(200, "GET", SESSION, [&session, "", ""]);
@@ -170,6 +182,25 @@ fn recordings_are_listed_and_deleted_as_described() {
     assert_eq!(shown["tracks"][0]["encoding"], "X-TEST");
     described.ask(404, "GET", RECORDING, ["cam/2", "", ""]);
     described.ask(200, "GET", CHECK, ["cam/1", "", ""]);
+    let timeline = "/v1/volumes/{name}/timeline";
+    let shown = described.ask(200, "GET", timeline, ["cam", "", ""]);
+    let entry = &shown["entries"][0];
+    let lock = |note: &str| {
+        let times = (&entry["begins_unix_ns"], &entry["ends_unix_ns"]);
+        let (from, until) = (times.0, times.1.as_u64().expect("a time") + 1);
+        json!({ "from_unix_ns": from, "until_unix_ns": until, "note": note }).to_string()
+    };
+    let made = described.ask(201, "POST", LOCKS, ["cam", "", &lock("x")]);
+    assert_eq!(made["name"], "cam.lock-1");
+    described.ask(422, "POST", LOCKS, ["cam", "", &lock(&"x".repeat(600))]);
+    described.ask(404, "POST", LOCKS, ["none", "", &lock("x")]);
+    described.ask(409, "DELETE", RECORDING, ["cam/1", "", ""]);
+    described.ask(409, "DELETE", "/v1/volumes/{name}", ["cam.lock-1", "", ""]);
+    let listed = described.ask(200, "GET", "/v1/locks", ["", "", ""]);
+    assert_eq!(listed[0]["note"], "x");
+    described.ask(200, "DELETE", UNLOCK, ["cam.lock-1", "", ""]);
+    described.ask(404, "DELETE", UNLOCK, ["cam", "", ""]);
+    assert_eq!(shown["entries"][1]["cause"], "server", "{shown}");
     described.ask(200, "GET", INDEX, ["cam/1", "", ""]);
     described.ask(200, "GET", INDEX, ["cam/1", "?from_ns=0", ""]);
     described.ask(422, "GET", INDEX, ["cam/1", "?to_ns=0", ""]);

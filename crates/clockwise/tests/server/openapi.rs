@@ -43,6 +43,7 @@ fn every_call_is_described() {
     calls.sort();
     insta::assert_snapshot!(calls.join("\n"), @"
     delete /v1/disks/{number}/measurement
+    delete /v1/locks/{name}
     delete /v1/sessions/{number}
     delete /v1/sources/{name}
     delete /v1/streams/{id}
@@ -53,7 +54,9 @@ fn every_call_is_described() {
     get /v1/disks/{number}
     get /v1/disks/{number}/faults
     get /v1/disks/{number}/profile
+    get /v1/locks
     get /v1/pool
+    get /v1/recordings
     get /v1/sessions
     get /v1/sessions/{number}
     get /v1/sources
@@ -71,6 +74,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings/{number}/check
     get /v1/volumes/{name}/recordings/{number}/index
     get /v1/volumes/{name}/retention
+    get /v1/volumes/{name}/timeline
     patch /v1/disks/{number}/faults
     patch /v1/sessions/{number}
     patch /v1/streams/{id}
@@ -82,6 +86,7 @@ fn every_call_is_described() {
     post /v1/sources
     post /v1/streams
     post /v1/volumes
+    post /v1/volumes/{name}/locks
     post /v1/volumes/{name}/move
     post /v1/window
     ");

@@ -190,8 +190,8 @@ impl Archives {
         found.map(|of| of.contents).unwrap_or_default()
     }
 
-    /// Opens the archive in a volume. With `creates` a blank volume becomes an archive with blocks of that
-    /// size.
+    /// Opens the archive in a volume. With `creates` it is opened to be recorded to: a blank volume becomes an archive
+    /// with blocks of that size, and an archive of an earlier version is upgraded.
     ///
     /// # Errors
     /// When the volume has no archive, or cannot be read or written.
@@ -199,6 +199,9 @@ impl Archives {
         let slot = self.slot(volume);
         let mut slot = locked(&slot);
         if let Some(open) = slot.upgrade() {
+            if creates.is_some() {
+                open.upgrade(&*self.client()?)?;
+            }
             return Ok(open);
         }
         let opened = self.pool.open_volume_for(volume, "recordings")?;
@@ -214,6 +217,9 @@ impl Archives {
             None => Archive::open_cached(&client, opened, cached),
         };
         let mut archive = archive?;
+        if creates.is_some() {
+            archive.upgrade(&client)?;
+        }
         archive.set_schedule(Arc::clone(&self.schedule));
         let mut cached = locked(&self.cached);
         if cached.len() == CACHED_ARCHIVES_MAX {
@@ -426,6 +432,9 @@ impl Archives {
             other => other?,
         };
         let client = self.client()?;
+        if let Some(recording) = archive.recording(Some(number)) {
+            self.check_not_locked(volume, &recording)?;
+        }
         let described = archive.recording(Some(number));
         let described = described.map(|recording| self.describe(&archive, recording));
         let recording = archive.delete(&client, number)?;
@@ -439,11 +448,14 @@ impl Archives {
     pub(crate) fn needs_retention(&self, volume: &str) -> Result<bool, OpenError> {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
-        let found = Archive::read_limits(&client, &opened)?;
-        Ok(
-            found
-                .is_some_and(|(keep, is_deleted)| keep != RetentionLimits::default() || is_deleted),
-        )
+        let found = Archive::read_record(&client, &opened)?;
+        Ok(found.is_some_and(|record| {
+            let expires = record
+                .lock
+                .is_some_and(|lock| lock.expires_unix_ns.is_some());
+            let is_deleted = !record.gone.ranges().is_empty();
+            record.keep != RetentionLimits::default() || is_deleted || expires
+        }))
     }
 
     /// The retention limits of a volume.

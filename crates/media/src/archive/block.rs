@@ -37,14 +37,16 @@ mod header;
 
 use std::ops::Range;
 
+use crate::archive::gap::{GapBefore, GapCause};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use composer::{Composer, Seal};
 pub use header::Header;
 
-/// Format version that this program writes, and the latest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of headers and trailers that this program writes, and the latest that it reads. Version 2 added to
+/// trailers the gap before the block and why the recording ended; version 1 has zeros there.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Length of a trailer.
 /// Length of a trailer.
@@ -86,10 +88,31 @@ struct RawTrailer {
     index: U32,
     /// Over the section of the index; 0: there is none, or it follows the text (early versions).
     section: U64,
-    rest: [u8; 8],
+    /// The latest media time before the gap that precedes the block.
+    last_before_ns: U64,
 }
 
 const _: () = assert!(size_of::<RawTrailer>() == TRAILER_BYTES);
+
+impl RawTrailer {
+    /// The flag, and the cause whose code is at this place of the flags.
+    fn cause(&self, flag: u32, shift: u32) -> Option<GapCause> {
+        let flags = self.flags.get();
+        (flags & flag != 0).then(|| GapCause::of_code((flags >> shift) as u8))
+    }
+
+    fn gap(&self) -> Option<GapBefore> {
+        let cause = self.cause(FLAG_GAP, GAP_SHIFT)?;
+        Some(GapBefore {
+            cause,
+            last_before_ns: self.last_before_ns.get(),
+        })
+    }
+
+    fn end(&self) -> Option<GapCause> {
+        self.cause(FLAG_LAST, END_SHIFT)
+    }
+}
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -108,6 +131,15 @@ const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
 
 /// The block is the last of a recording that ended properly.
 const FLAG_LAST: u32 = 1;
+
+/// A gap precedes the block, or the recording is a continuation of an earlier one.
+const FLAG_GAP: u32 = 2;
+
+/// Place of the code of the cause of that gap.
+const GAP_SHIFT: u32 = 8;
+
+/// Place of the code of why the recording ended.
+const END_SHIFT: u32 = 16;
 
 const KIND_RTP: u8 = 0;
 const KIND_RTCP: u8 = 1;
@@ -145,7 +177,7 @@ pub enum FormatError {
 
 fn check_version(version: u32) -> Result<(), FormatError> {
     match version {
-        FORMAT_VERSION => Ok(()),
+        1..=FORMAT_VERSION => Ok(()),
         0 => Err(FormatError::Impossible("version 0")),
         newer => Err(FormatError::Newer(newer)),
     }
@@ -168,8 +200,10 @@ pub struct Trailer {
     pub arrival_ns: u64,
     /// When the first packet is to be played, in nanoseconds of the recording's time.
     pub media_ns: u64,
-    /// True if the recording ended properly with this block.
-    pub is_last: bool,
+    /// The gap before the block, if it does not continue the one before.
+    pub gap: Option<GapBefore>,
+    /// Why the recording ended, if it ended properly with this block.
+    pub end: Option<GapCause>,
     bodies: u32,
     text: u32,
     entries: u32,
@@ -179,6 +213,12 @@ pub struct Trailer {
 }
 
 impl Trailer {
+    /// True if the recording ended properly with this block.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Range of the index section in a block of this size; empty if it has none.
     fn index_in(&self, block_bytes: usize) -> Range<usize> {
         let from = match self.section {
@@ -315,7 +355,8 @@ impl Trailer {
             begun_unix_ns: raw.begun_unix_ns.get(),
             arrival_ns: raw.arrival_ns.get(),
             media_ns: raw.media_ns.get(),
-            is_last: raw.flags.get() & FLAG_LAST != 0,
+            gap: raw.gap(),
+            end: raw.end(),
             bodies: raw.bodies.get(),
             text: raw.text.get(),
             entries: raw.entries.get(),
@@ -431,6 +472,17 @@ impl<'a> Block<'a> {
     #[must_use]
     pub fn packet(&self, number: usize) -> Option<(Entry, Range<usize>)> {
         self.trailer.packet(self.bytes, number)
+    }
+}
+
+/// Makes a block one of another archive.
+pub(crate) fn rebrand(block: &mut [u8], archive: [u8; 16]) {
+    if let Some(at) = block.len().checked_sub(TRAILER_BYTES) {
+        let trailer = &mut block[at..];
+        trailer[32..48].copy_from_slice(&archive);
+        trailer[16..24].fill(0);
+        let sum = checksum(&[trailer]);
+        trailer[16..24].copy_from_slice(&sum.to_le_bytes());
     }
 }
 

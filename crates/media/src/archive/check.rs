@@ -92,7 +92,7 @@ pub fn check(
         count_packets(&block, &mut report, |number, track| {
             frame_starts.push((serial, number, track));
         });
-        let is_last = serial + 1 == recording.end && block.trailer.is_last;
+        let is_last = serial + 1 == recording.end && block.trailer.is_last();
         if index::ends_group(serial) || is_last {
             match block.index() {
                 [] => report.sections_missing += 1,

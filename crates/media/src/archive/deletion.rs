@@ -25,39 +25,13 @@ impl Archive {
         self.retention_record().keep
     }
 
-    /// The retention limits of a volume, and true if blocks were deleted there, read without opening the
-    /// archive; `None` if the volume has none.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn read_limits(
-        client: &Client,
-        volume: &Volume,
-    ) -> Result<Option<(RetentionLimits, bool)>, ArchiveError> {
-        let head = volume.block_status(0..HEADER_BYTES as u64, 1);
-        if head.first().is_none_or(|run| run.hole) {
-            return Ok(None);
-        }
-        let bytes = Self::read_header(client, volume)?;
-        let Ok(header) = Header::parse(&bytes) else {
-            return Ok(None);
-        };
-        let reader = Reader {
-            client,
-            volume,
-            header,
-            geometry: Geometry::new(header.blocks),
-        };
-        let (record, _) = reader.retention_record()?;
-        Ok(Some((record.keep, !record.gone.ranges().is_empty())))
-    }
-
     /// Deletes a recording durably. Its players get a proper end.
     ///
     /// # Errors
     /// When it does not exist, is being recorded, or cannot be deleted durably.
     pub fn delete(&self, client: &Client, number: u64) -> Result<Recording, ArchiveError> {
         let mut record = self.retention_record();
+        self.check_unlocked(&record)?;
         let volume = || self.volume.name().to_owned();
         let found = self.recording(Some(number));
         let state = self.state();
@@ -112,6 +86,7 @@ impl Archive {
     ) -> Result<(), ArchiveError> {
         Self::check_retention(self.volume.name(), keep, Bytes(self.header.block_bytes))?;
         let mut record = self.retention_record();
+        self.check_unlocked(&record)?;
         let oldest = self.state().oldest();
         let mut changed = RetentionRecord {
             keep,

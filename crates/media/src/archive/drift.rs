@@ -92,6 +92,38 @@ impl Drift {
     }
 }
 
+impl Archive {
+    /// The time of the host's clock at a media time of a recording, in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn unix_ns_at(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        media_ns: u64,
+    ) -> Result<u64, ArchiveError> {
+        let drift = Drift::at(self, client, recording, media_ns)?;
+        let unix_ns = recording.begun_unix_ns.saturating_add(media_ns);
+        Ok(unix_ns.saturating_add_signed(drift.ns(media_ns)))
+    }
+
+    /// The media time of a recording at a time of the host's clock, in nanoseconds; 0 before the recording.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn media_ns_at(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        unix_ns: u64,
+    ) -> Result<u64, ArchiveError> {
+        let since_ns = unix_ns.saturating_sub(recording.begun_unix_ns);
+        let drift = Drift::at(self, client, recording, since_ns)?;
+        Ok(since_ns.saturating_add_signed(drift.ns(since_ns).saturating_neg()))
+    }
+}
+
 /// Nanoseconds from media time to arrival time.
 fn lateness(arrival_ns: u64, media_ns: u64) -> i64 {
     let lateness = i128::from(arrival_ns) - i128::from(media_ns);

@@ -100,6 +100,14 @@ pub enum ArchiveError {
         "volume {0:?} is blank and in use through its export; recordings and data written through the export would destroy each other"
     )]
     Exported(String),
+    /// It is a lock, or a part of it is locked.
+    #[error("{volume:?} is a lock{}", reason(.note))]
+    Locked {
+        /// Name of the volume with the locked copy.
+        volume: String,
+        /// Why it was locked.
+        note: String,
+    },
     /// The volume could not be read or written.
     #[error("volume {volume:?}: {error}")]
     Io {
@@ -108,4 +116,11 @@ pub enum ArchiveError {
         /// Reason.
         error: SyncError,
     },
+}
+
+fn reason(note: &str) -> String {
+    match note {
+        "" => String::new(),
+        note => format!(": {note}"),
+    }
 }

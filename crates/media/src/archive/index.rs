@@ -14,7 +14,7 @@
 //! # Layout
 //!
 //! ```text
-//! section:  head | record | record | ... | key | key | ... | begin of the group before | of the one before that | ...
+//! section:  head | record | ... | key | ... | begin of the group before | of the one before that | ... | gap | ...
 //! ```
 //!
 //! `parse` accepts arbitrary bytes without panicking.
@@ -28,6 +28,7 @@ use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::archive::block::{ENTRY_BYTES, FormatError, TRAILER_BYTES};
+use crate::archive::gap::{Gap, GapCause};
 pub use indexer::Indexer;
 pub use thinning::KeyCoverage;
 
@@ -74,17 +75,40 @@ struct RawKey {
     bytes: U32,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawGap {
+    serial: U64,
+    last_before_ns: U64,
+    first_after_ns: U64,
+    cause: u8,
+    zeros: [u8; 7],
+}
+
 const HEAD_BYTES: usize = size_of::<RawHead>();
 const RECORD_BYTES: usize = size_of::<RawRecord>();
 const KEY_BYTES: usize = size_of::<RawKey>();
 const GROUP_BYTES: usize = size_of::<U64>();
-const _: () = assert!(HEAD_BYTES == 32 && RECORD_BYTES == 32 && KEY_BYTES == 16);
+const GAP_BYTES: usize = size_of::<RawGap>();
+const _: () = assert!(HEAD_BYTES == 32 && RECORD_BYTES == 32 && KEY_BYTES == 16 && GAP_BYTES == 32);
 
 /// Keys were left out, for lack of room.
 const FLAG_THINNED: u8 = 1;
 
 /// With [`FLAG_THINNED`]: the first and the last key of each block are present.
 const FLAG_ENDS: u8 = 2;
+
+/// The section ends with gaps.
+const FLAG_GAPS: u8 = 4;
+
+/// Earlier gaps of the recording are not named.
+const FLAG_EARLIER_GAPS: u8 = 8;
+
+/// Most gaps that a section names. A group has fewer, so each section names more than its own.
+pub const GAPS_MAX: usize = 256;
+
+/// Gaps get at most this part of the room that records leave.
+const GAPS_PART: usize = 4;
 
 /// Summary of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,6 +175,10 @@ pub struct Index {
     /// Begin times of earlier groups of the recording, the latest first, in nanoseconds of the recording's
     /// time.
     pub groups: Vec<u64>,
+    /// The latest gaps of the recording up to the end of its blocks, in order.
+    pub gaps: Vec<Gap>,
+    /// True if the recording may have gaps before these.
+    pub has_earlier_gaps: bool,
 }
 
 /// Bytes that are reserved for the section in a block of this size.
@@ -183,7 +211,7 @@ impl Index {
             + HEAD_BYTES as u64
             + GROUP * RECORD_BYTES as u64
             + keys * KEY_BYTES as u64
-            + (self.groups.len() * GROUP_BYTES) as u64
+            + (self.groups.len() * GROUP_BYTES + self.gaps.len() * GAP_BYTES) as u64
     }
 
     /// The serial after its last block.
@@ -258,6 +286,17 @@ impl Index {
         self.groups = std::iter::once(before.begins_ns())
             .chain(before.groups.iter().copied())
             .collect();
+        let own = std::mem::take(&mut self.gaps);
+        self.gaps = before.gaps.iter().copied().chain(own).collect();
+        self.has_earlier_gaps = before.has_earlier_gaps;
+        self.forget_early_gaps(GAPS_MAX);
+    }
+
+    /// Keeps the last gaps, at most this many.
+    fn forget_early_gaps(&mut self, gaps_max: usize) {
+        let excess = self.gaps.len().saturating_sub(gaps_max);
+        self.gaps.drain(..excess);
+        self.has_earlier_gaps |= excess > 0;
     }
 
     /// The last key at or before this time.
@@ -272,6 +311,8 @@ impl Index {
     pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
         let fixed = HEAD_BYTES + self.records.len() * RECORD_BYTES;
         let room = bytes_max.checked_sub(fixed)?;
+        let gaps = self.gaps.len().min(room / GAPS_PART / GAP_BYTES);
+        let room = room - gaps * GAP_BYTES;
         // Each of the two gets half of the room, and the rest of the other's half.
         let (keys_want, groups_want) =
             (self.keys.len() * KEY_BYTES, self.groups.len() * GROUP_BYTES);
@@ -281,6 +322,9 @@ impl Index {
         let mut thinned = Cow::Borrowed(self);
         if keys < self.keys.len() {
             thinned.to_mut().thin(keys);
+        }
+        if gaps < self.gaps.len() {
+            thinned.to_mut().forget_early_gaps(gaps);
         }
         let before = self.before.and_then(|(serial, packet)| {
             let back = self.first.checked_sub(serial)?;
@@ -298,7 +342,7 @@ impl Index {
                 KeyCoverage::All => 0,
                 KeyCoverage::EndsOfBlocks => FLAG_THINNED | FLAG_ENDS,
                 KeyCoverage::Some => FLAG_THINNED,
-            },
+            } | thinned.gap_flags(),
             before: U16::new(before),
             before_packet: U32::new(before_packet),
         };
@@ -320,7 +364,27 @@ impl Index {
         for begin in &self.groups[..groups] {
             bytes.extend_from_slice(U64::new(*begin).as_bytes());
         }
+        for gap in &thinned.gaps {
+            let raw = RawGap {
+                serial: U64::new(gap.serial),
+                last_before_ns: U64::new(gap.last_before_ns),
+                first_after_ns: U64::new(gap.first_after_ns),
+                cause: gap.cause.code(),
+                zeros: [0; 7],
+            };
+            bytes.extend_from_slice(raw.as_bytes());
+        }
         Some(bytes)
+    }
+
+    fn gap_flags(&self) -> u8 {
+        let named = if self.gaps.is_empty() { 0 } else { FLAG_GAPS };
+        let earlier = if self.has_earlier_gaps {
+            FLAG_EARLIER_GAPS
+        } else {
+            0
+        };
+        named | earlier
     }
 
     fn raw_key(&self, key: &Key) -> RawKey {
@@ -351,7 +415,11 @@ impl Index {
         let needed = groups
             .checked_mul(GROUP_BYTES)
             .and_then(|of| of.checked_add(records * RECORD_BYTES + keys * KEY_BYTES));
-        if needed != Some(rest.len()) {
+        let needed = needed.filter(|needed| *needed <= rest.len());
+        let needed = needed.ok_or(invalid("index section of another length"))?;
+        let (rest, of_gaps) = rest.split_at(needed);
+        let has_gaps = head.flags & FLAG_GAPS != 0;
+        if of_gaps.is_empty() == has_gaps || !of_gaps.len().is_multiple_of(GAP_BYTES) {
             return Err(invalid("index section of another length"));
         }
         if records == 0 || records > GROUP as usize {
@@ -400,6 +468,17 @@ impl Index {
                 .filter_map(|bytes| U64::read_from_bytes(bytes).ok())
                 .map(U64::get)
                 .collect(),
+            gaps: of_gaps
+                .chunks_exact(GAP_BYTES)
+                .filter_map(|bytes| RawGap::read_from_bytes(bytes).ok())
+                .map(|raw| Gap {
+                    serial: raw.serial.get(),
+                    last_before_ns: raw.last_before_ns.get(),
+                    first_after_ns: raw.first_after_ns.get(),
+                    cause: GapCause::of_code(raw.cause),
+                })
+                .collect(),
+            has_earlier_gaps: head.flags & FLAG_EARLIER_GAPS != 0,
         })
     }
 }

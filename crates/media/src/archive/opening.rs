@@ -139,6 +139,24 @@ impl Archive {
         Ok(archive)
     }
 
+    /// Makes an archive of an earlier version one of this version, before a block of this version is written there:
+    /// programs that do not know such blocks refuse it from then on. All that changes lies in one sector, so the header
+    /// is never torn.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub(crate) fn upgrade(&self, client: &Client) -> Result<(), ArchiveError> {
+        if Header::is_of_this_version(&Self::read_header(client, &self.volume)?) {
+            return Ok(());
+        }
+        let written = client.write_at(&self.volume, Bytes::ZERO, &self.header.encode());
+        let written = written.and_then(|()| client.flush(&self.volume));
+        written.map_err(|error| ArchiveError::Io {
+            volume: self.volume.name().to_owned(),
+            error,
+        })
+    }
+
     fn new(
         volume: Arc<Volume>,
         header: Header,
@@ -163,6 +181,7 @@ impl Archive {
             so_far: VecDeque::new(),
             caches: HashMap::new(),
             listeners: Listeners::default(),
+            last_end: None,
         };
         Self {
             volume,

@@ -23,6 +23,7 @@
 use super::*;
 use crate::archive::archives::DESCRIPTION_BLOCKS_MAX;
 use crate::archive::block::Entry;
+use crate::archive::gap::GapBefore;
 use crate::archive::index::{Indexer, keys_max};
 use crate::sdp::Description;
 
@@ -31,6 +32,8 @@ pub(super) struct Packets {
     pub(super) packets: Vec<(Entry, usize)>,
     /// True if the recording ended properly with this block.
     is_last: bool,
+    /// The gap before it.
+    gap: Option<GapBefore>,
 }
 
 impl Archive {
@@ -59,6 +62,7 @@ impl Archive {
                 indexer.add_damaged_block();
                 continue;
             };
+            indexer.begins_after(block.gap.filter(|_| serial > recording.first));
             for (entry, len) in &block.packets {
                 indexer.packet(entry, *len);
             }
@@ -75,6 +79,8 @@ impl Archive {
             && let Some(before) = self.stored_section(client, recording, before)?
         {
             section.follow(&before);
+        } else {
+            section.has_earlier_gaps = first > recording.first;
         }
         let volume = self.volume.name();
         tracing::info!(
@@ -98,7 +104,7 @@ impl Archive {
             return Ok(from);
         }
         let trailer = self.trailer(client, recording.end - 1)?;
-        Ok(match trailer.is_some_and(|of| of.is_last) {
+        Ok(match trailer.is_some_and(|of| of.is_last()) {
             true => recording.end,
             false => from,
         })
@@ -162,7 +168,8 @@ impl Packets {
     fn of(trailer: &Trailer, last: &[u8]) -> Option<Self> {
         Some(Self {
             packets: trailer.packets(last).ok()?,
-            is_last: trailer.is_last,
+            is_last: trailer.is_last(),
+            gap: trailer.gap,
         })
     }
 }

@@ -19,6 +19,7 @@ use sched::units::Nanos;
 
 use crate::archive::ArchiveError;
 use crate::archive::archives::{Archives, OpenError};
+use crate::archive::locks::Lock;
 use crate::archive::retention_record::RetentionLimits;
 use crate::archive::wall_clock;
 
@@ -200,6 +201,10 @@ fn try_check(
 ) -> Result<Option<Duration>, OpenError> {
     let archive = archives.open(volume, None)?;
     let client = archives.client()?;
+    if let Some(lock) = archive.lock() {
+        drop(archive);
+        return expire(archives, volume, &lock, now);
+    }
     if is_first {
         archive.discard_deleted(&client);
     }
@@ -207,6 +212,25 @@ fn try_check(
     let length = archives.adjust_length(&archive)?;
     let waits = wait(archive.retention(), now.unix_ns, next).into_iter();
     Ok(waits.chain(length).min())
+}
+
+/// Deletes a lock that has expired. Returns the time until it does.
+fn expire(
+    archives: &Archives,
+    volume: &str,
+    lock: &Lock,
+    now: wall_clock::Instant,
+) -> Result<Option<Duration>, OpenError> {
+    let Some(expires) = lock.expires_unix_ns else {
+        return Ok(None);
+    };
+    let left = Duration::from_nanos(expires.saturating_sub(now.unix_ns));
+    if !left.is_zero() {
+        return Ok(Some(left.clamp(Duration::from_secs(1), SLEEP_MAX)));
+    }
+    archives.pool().delete_volume(volume)?;
+    tracing::info!(volume, note = lock.note, "a lock has expired");
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -35,12 +35,13 @@
 use std::ops::Range;
 
 use sched::units::{Bytes, Nanos};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::archive::block::{BLOCK_BYTES, FormatError, HEADER_BYTES, checksum};
 use crate::archive::deleted_ranges::DeletedRanges;
 use crate::archive::geometry::Geometry;
+use crate::archive::locks::Lock;
 
 /// Length of a copy.
 pub const COPY_BYTES: usize = 16_384;
@@ -53,9 +54,13 @@ const HEAD_BYTES: usize = 128;
 /// Length of the head in version 1.
 const HEAD_BYTES_1: usize = 96;
 
-/// Version that is written. Version 2 added `base`, `blocks`, `grow_to` and `free`. A server that knows only
-/// version 1 must refuse it, as it would compute other places.
-const VERSION: u32 = 2;
+/// Version that is written. Version 2 added `base`, `blocks`, `grow_to` and `free`. A server that knows only version 1
+/// must refuse it, as it would compute other places. Version 3 added the lock, at the end of a copy: a server that knows
+/// only version 2 must refuse it, as it would record over the lock.
+const VERSION: u32 = 3;
+
+/// Length of a lock at the end of a copy.
+const LOCK_BYTES: usize = 1_024;
 
 /// Most ranges that fit in a copy.
 pub const RANGES_MAX: usize = (COPY_BYTES - HEAD_BYTES) / size_of::<RawRange>();
@@ -81,7 +86,23 @@ struct RawHead {
     blocks: U64,
     grow_to: U64,
     free: U64,
-    zeros: [u8; 24],
+    /// 1 if the copy ends with a lock.
+    locks: U32,
+    zeros: [u8; 20],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawLock {
+    first: U64,
+    end: U64,
+    from_unix_ns: U64,
+    until_unix_ns: U64,
+    /// 0: it does not expire.
+    expires_unix_ns: U64,
+    volume_len: U16,
+    note_len: U16,
+    zeros: [u8; 4],
 }
 
 const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES);
@@ -94,6 +115,7 @@ impl RawHead {
             blocks: U64::ZERO,
             grow_to: U64::ZERO,
             free: U64::ZERO,
+            locks: U32::ZERO,
             ..self
         }
     }
@@ -144,6 +166,8 @@ pub struct RetentionRecord {
     pub gone: DeletedRanges,
     /// The geometry of the ring; `None`: as the header says.
     pub geometry: Option<Geometry>,
+    /// The lock that the archive is.
+    pub lock: Option<Lock>,
 }
 
 impl RetentionRecord {
@@ -164,7 +188,8 @@ impl RetentionRecord {
             blocks: U64::new(self.geometry.map_or(0, |of| of.blocks)),
             grow_to: U64::new(self.keep.grow_to.map_or(0, Bytes::get)),
             free: U64::new(self.keep.free.map_or(0, Bytes::get)),
-            zeros: [0; 24],
+            locks: U32::new(self.lock.is_some().into()),
+            zeros: [0; 20],
         };
         let mut bytes = head.as_bytes().to_vec();
         for range in &self.gone.0 {
@@ -175,6 +200,9 @@ impl RetentionRecord {
             bytes.extend_from_slice(raw.as_bytes());
         }
         bytes.resize(COPY_BYTES, 0);
+        if let Some(lock) = &self.lock {
+            encode_lock(lock, &mut bytes[COPY_BYTES - LOCK_BYTES..]);
+        }
         mend(&mut bytes);
         bytes
     }
@@ -195,10 +223,23 @@ impl RetentionRecord {
         }
         let (head, head_bytes) = match head.version.get() {
             1 => (head.of_version_1(), HEAD_BYTES_1),
+            2 => (
+                RawHead {
+                    locks: U32::ZERO,
+                    ..head
+                },
+                HEAD_BYTES,
+            ),
             VERSION => (head, HEAD_BYTES),
             newer => return Err(FormatError::Newer(newer)),
         };
-        let rest = &bytes[head_bytes..];
+        let lock = match head.locks.get() {
+            0 => None,
+            1 => Some(parse_lock(&bytes[COPY_BYTES - LOCK_BYTES..])?),
+            _ => return Err(FormatError::Impossible("more than one lock")),
+        };
+        let lock_bytes = if lock.is_some() { LOCK_BYTES } else { 0 };
+        let rest = &bytes[head_bytes..COPY_BYTES - lock_bytes];
         let ranges = head.ranges.get() as usize;
         if ranges > rest.len() / size_of::<RawRange>() {
             return Err(FormatError::Impossible(
@@ -236,6 +277,7 @@ impl RetentionRecord {
             },
             gone: deleted,
             geometry,
+            lock,
         })
     }
 
@@ -289,6 +331,41 @@ impl RetentionRecord {
     }
 }
 
+/// Encodes a lock whose note is not too long.
+fn encode_lock(lock: &Lock, to: &mut [u8]) {
+    let raw = RawLock {
+        first: U64::new(lock.serials.start),
+        end: U64::new(lock.serials.end),
+        from_unix_ns: U64::new(lock.unix_ns.start),
+        until_unix_ns: U64::new(lock.unix_ns.end),
+        expires_unix_ns: U64::new(lock.expires_unix_ns.unwrap_or(0)),
+        volume_len: U16::new(lock.volume.len() as u16),
+        note_len: U16::new(lock.note.len() as u16),
+        zeros: [0; 4],
+    };
+    let text = lock.volume.bytes().chain(lock.note.bytes());
+    let bytes = raw.as_bytes().iter().copied().chain(text);
+    to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+}
+
+fn parse_lock(bytes: &[u8]) -> Result<Lock, FormatError> {
+    let (raw, text) = RawLock::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
+    let volume_end = usize::from(raw.volume_len.get());
+    let note_end = volume_end + usize::from(raw.note_len.get());
+    let part = |range: Range<usize>| {
+        let text = text.get(range).map(String::from_utf8_lossy);
+        text.map(String::from)
+            .ok_or(FormatError::Impossible("lock with a text out of range"))
+    };
+    Ok(Lock {
+        volume: part(0..volume_end)?,
+        serials: raw.first.get()..raw.end.get(),
+        unix_ns: raw.from_unix_ns.get()..raw.until_unix_ns.get(),
+        expires_unix_ns: Some(raw.expires_unix_ns.get()).filter(|at| *at > 0),
+        note: part(volume_end..note_end)?,
+    })
+}
+
 /// Corrects the checksum of a copy.
 pub(crate) fn mend(bytes: &mut [u8]) {
     bytes[16..24].fill(0);
@@ -318,6 +395,13 @@ mod tests {
             geometry: Some(Geometry {
                 base: 5,
                 blocks: 0xAB,
+            }),
+            lock: Some(Lock {
+                volume: "cam".to_owned(),
+                serials: 0x11..0x22,
+                unix_ns: 0x33..0x44,
+                expires_unix_ns: Some(0x55),
+                note: "theft".to_owned(),
             }),
         }
     }
@@ -393,6 +477,7 @@ mod tests {
     fn a_full_list_of_ranges_is_read_as_it_was_written() {
         let mut full = record(3);
         full.geometry = None;
+        full.lock = None;
         full.gone = DeletedRanges(
             (0..RANGES_MAX as u64)
                 .map(|of| 3 * of..3 * of + 2)
@@ -420,7 +505,18 @@ mod tests {
         mend(&mut bytes);
         let mut expected = record(2);
         (expected.keep.grow_to, expected.keep.free) = (None, None);
-        expected.geometry = None;
+        (expected.geometry, expected.lock) = (None, None);
+        assert_eq!(RetentionRecord::parse(&bytes), Ok(expected));
+    }
+
+    /// A copy as version 2 wrote it.
+    #[test]
+    fn copies_of_version_2_are_read() {
+        let mut expected = record(2);
+        expected.lock = None;
+        let mut bytes = expected.encode();
+        bytes[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        mend(&mut bytes);
         assert_eq!(RetentionRecord::parse(&bytes), Ok(expected));
     }
 
@@ -442,6 +538,12 @@ mod tests {
             digits.concat()
         });
         insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
-        assert!(bytes[160..].iter().all(|byte| *byte == 0));
+        let lock = COPY_BYTES - LOCK_BYTES;
+        assert!(bytes[160..lock].iter().all(|byte| *byte == 0));
+        let parts = [0x11_u64, 0x22, 0x33, 0x44, 0x55]
+            .map(u64::to_le_bytes)
+            .concat();
+        let wanted = [&parts[..], &[3, 0, 5, 0, 0, 0, 0, 0], b"camtheft"].concat();
+        assert!(bytes[lock..].starts_with(&wanted));
     }
 }

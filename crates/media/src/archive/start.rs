@@ -365,7 +365,8 @@ mod tests {
             recording: 1,
             first: 0,
             begun_unix_ns: 0,
-            is_last: false,
+            gap: None,
+            end: None,
         };
         composer.seal(&mut bytes, b"", b"", &seal);
         bytes

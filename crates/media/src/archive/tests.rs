@@ -18,7 +18,8 @@ fn trailer(serial: u64, recording: u64, first: u64) -> Trailer {
         recording,
         first,
         begun_unix_ns: recording,
-        is_last: false,
+        gap: None,
+        end: None,
     };
     Composer::new(size, 0, 0).seal(&mut block, b"", b"", &seal);
     Trailer::parse(&block, BLOCK_BYTES.start).unwrap()

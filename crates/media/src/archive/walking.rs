@@ -134,7 +134,7 @@ impl Archive {
     fn is_ended_by(&self, client: &Client, recording: &Recording, end: u64) -> bool {
         let is_last = || {
             let trailer = self.trailer(client, end - 1).ok().flatten();
-            trailer.is_some_and(|trailer| trailer.is_last)
+            trailer.is_some_and(|trailer| trailer.is_last())
         };
         end == recording.end && !self.goes_on(recording) && is_last()
     }

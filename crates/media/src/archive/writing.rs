@@ -15,6 +15,7 @@ impl Archive {
     pub fn record(self: &Arc<Self>) -> Result<ActiveRecording, ArchiveError> {
         // Waits for a resize to end: the caller reserves a stream for the ring's range.
         let record = self.retention_record();
+        self.check_unlocked(&record)?;
         let mut state = self.state();
         if state.is_recorded {
             return Err(ArchiveError::Busy(self.volume.name().to_owned()));
@@ -24,6 +25,7 @@ impl Archive {
         let number = last.max(state.last_number) + 1;
         state.number = number;
         state.forget(number);
+        let follows = state.last_end.take();
         let first = state.next;
         drop(state);
         // A previous recording may have got places for later blocks and not have written them.
@@ -35,6 +37,8 @@ impl Archive {
             first,
             begun_unix_ns: 0,
             written: Vec::new(),
+            follows,
+            end: GapCause::Server,
         })
     }
 }
@@ -48,6 +52,10 @@ pub struct ActiveRecording {
     begun_unix_ns: u64,
     /// Serials of written blocks that follow one that is not written yet.
     written: Vec<u64>,
+    /// Why the previous recording ended, if that is known.
+    follows: Option<GapCause>,
+    /// Why it ends.
+    end: GapCause,
 }
 
 impl ActiveRecording {
@@ -86,6 +94,17 @@ impl ActiveRecording {
     #[must_use]
     pub fn begun_unix_ns(&self) -> u64 {
         self.begun_unix_ns
+    }
+
+    /// Why the previous recording of the archive ended; `None` if it ended before the archive was opened.
+    #[must_use]
+    pub fn follows(&self) -> Option<GapCause> {
+        self.follows
+    }
+
+    /// The recording ends for this reason.
+    pub fn ends(&mut self, cause: GapCause) {
+        self.end = cause;
     }
 
     /// Allocates the places of the recording's blocks.
@@ -199,6 +218,9 @@ impl Drop for ActiveRecording {
         let mut state = self.archive.state();
         state.is_recorded = false;
         state.recorder = None;
+        if state.next > self.first {
+            state.last_end = Some(self.end);
+        }
         state.listeners.tell();
     }
 }

@@ -1,5 +1,6 @@
 //! Segments one after another or alone, and their fragments.
 
+use super::clips::Piece;
 use super::*;
 
 /// Sequence numbers of fragments that are reserved for each segment of a file.
@@ -10,6 +11,11 @@ const NUMBERS_PER_SEGMENT: u32 = 1_024;
 pub struct Segments {
     first: Cut,
     times_ns: Range<u64>,
+    origin_ns: i64,
+    /// Place after the last packet; `None`: the end of the recording.
+    end: Option<Place>,
+    /// Time of the next picture after the last segment, if it is known.
+    after_ns: Option<u64>,
     cuts: Cuts,
     number: u32,
     /// Start of the next segment; `None`: it is the first one.
@@ -22,11 +28,34 @@ impl Segments {
         Self {
             first: cuts.first(),
             times_ns,
+            origin_ns: cuts.first().media_ns as i64,
+            end: None,
+            after_ns: None,
             cuts,
             number: 1,
             next: None,
             is_over: false,
         }
+    }
+
+    /// The segments of a piece of a clip; the first one has the number `number`.
+    pub(super) fn of_piece(cuts: Cuts, piece: &Piece, number: u32) -> Self {
+        Self {
+            first: piece.first,
+            times_ns: piece.times_ns.clone(),
+            origin_ns: piece.origin_ns(),
+            end: piece.end,
+            after_ns: piece.after_ns,
+            cuts,
+            number,
+            next: None,
+            is_over: false,
+        }
+    }
+
+    /// The number of the next segment.
+    pub(super) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Start of the first segment.
@@ -52,18 +81,22 @@ impl Segments {
             return Ok(None);
         }
         let from = self.next.unwrap_or(self.first);
-        let next = self.cuts.next_cut(source)?;
-        let next = next.filter(|next| next.media_ns < self.times_ns.end);
-        self.is_over = next.is_none();
-        let end = Place {
+        let mut next = self.cuts.next_cut(source)?;
+        // After a gap the cuts are still those before it.
+        while next.is_some_and(|next| next.place <= from.place) {
+            next = self.cuts.next_cut(source)?;
+        }
+        let end = self.end.unwrap_or(Place {
             serial: source.recording.end,
             packet: 0,
-        };
+        });
+        let next = next.filter(|of| of.media_ns < self.times_ns.end && of.place < end);
+        self.is_over = next.is_none();
         let segment = Segment {
             places: from.place..next.map_or(end, |next| next.place),
             times_ns: self.first.media_ns..self.times_ns.end,
-            origin_ns: self.first.media_ns,
-            next_ns: next.map(|next| next.media_ns),
+            origin_ns: self.origin_ns,
+            next_ns: next.map_or(self.after_ns, |next| Some(next.media_ns)),
             number: self.number,
         };
         self.number = self.number.wrapping_add(NUMBERS_PER_SEGMENT);
@@ -220,7 +253,7 @@ mod tests {
                  a=rtpmap:96 {rtpmap}\r\na=fmtp:96 {fmtp}\r\n"
             );
             let description = Description::parse(sdp.as_bytes()).unwrap();
-            let track = Track::new(0, &description.tracks()[0], Nanos::ZERO);
+            let track = Track::new(0, &description.tracks()[0], 0);
             Self {
                 tracks: vec![track.unwrap()],
                 muxer: Muxer::new(1, number),

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use sched::units::Nanos;
-
 use super::aac::{self, Aac};
 use super::jpeg::Jpeg;
 use super::mp4::{Sample, TrackHead};
@@ -93,10 +91,10 @@ pub struct Track {
 }
 
 impl Track {
-    /// A track by its description; `None` if it cannot be exported. `origin` is time 0 of the file, in
+    /// A track by its description; `None` if it cannot be exported. `origin_ns` is time 0 of the file, in
     /// nanoseconds of the recording's time.
     #[must_use]
-    pub fn new(number: usize, described: &TrackDescription, origin: Nanos) -> Option<Self> {
+    pub fn new(number: usize, described: &TrackDescription, origin_ns: i64) -> Option<Self> {
         let video = |codec| {
             let parameters = parameters::described(codec, &described.parameters);
             Payload::Video(Nals::new(codec, parameters))
@@ -123,7 +121,7 @@ impl Track {
             channels: described.channels,
             payload,
             reorder: Reorder::default(),
-            timeline: Timeline::new(described.clock_rate, origin.get()),
+            timeline: Timeline::new(described.clock_rate, origin_ns),
             units: Vec::new(),
             late: Vec::new(),
         })

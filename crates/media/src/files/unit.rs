@@ -150,7 +150,7 @@ impl Reorder {
 pub struct Timeline {
     rate: u32,
     /// Time 0 of the file, in nanoseconds of the recording's time.
-    origin_ns: u64,
+    origin_ns: i64,
     /// The previous timestamp, and its time in ticks.
     anchor: Option<(u32, i64)>,
 }
@@ -161,7 +161,7 @@ const DEVIATION_MAX_MS: i64 = 5;
 impl Timeline {
     /// A timeline of a track with a clock of `rate` Hz.
     #[must_use]
-    pub fn new(rate: u32, origin_ns: u64) -> Self {
+    pub fn new(rate: u32, origin_ns: i64) -> Self {
         Self {
             rate: rate.max(1),
             origin_ns,
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn timeline_keeps_timestamp_differences_exactly() {
         let origin = 1_234_567;
-        let mut line = Timeline::new(48_000, origin);
+        let mut line = Timeline::new(48_000, origin as i64);
         let first = u32::MAX - 5_000;
         let mut before = None;
         for number in 0..100_000_u32 {

@@ -131,7 +131,7 @@ impl Source {
             Some(number) => Some(number).filter(has_raw),
             None => (0..described.len()).find(has_raw),
         };
-        let track = found.and_then(|number| Track::new(number, &described[number], Nanos::ZERO));
+        let track = found.and_then(|number| Track::new(number, &described[number], 0));
         track.ok_or_else(|| self.nothing_for("a raw file"))
     }
 }

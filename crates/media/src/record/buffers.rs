@@ -12,6 +12,7 @@ use sched::units::Nanos;
 use super::RecordError;
 use super::output::{BlockMemory, BlockPosition, Output};
 use crate::archive::block::{Composer, Entry};
+use crate::archive::gap::{GapBefore, GapCause};
 use crate::session::demand::BlockSample;
 
 /// The longest packet, in bytes.
@@ -32,6 +33,8 @@ pub(super) struct OpenBlock {
     pub(super) text: Arc<[u8]>,
     /// Times and counts of its packets.
     pub(super) seen: BlockSample,
+    /// The gap before its first packet.
+    pub(super) gap: Option<GapBefore>,
 }
 
 impl OpenBlock {
@@ -50,6 +53,10 @@ pub(super) struct BlockBuffers {
     is_receiving: bool,
     /// Receives the end of a datagram that is longer than the room in the open block.
     overflow: Vec<u8>,
+    /// The gap before the next packet.
+    gap: Option<GapBefore>,
+    /// The latest media time so far; `None`: nothing was received.
+    last_ns: Option<u64>,
 }
 
 impl BlockBuffers {
@@ -59,7 +66,39 @@ impl BlockBuffers {
             full: None,
             is_receiving: false,
             overflow: vec![0; PACKET_BYTES_MAX],
+            gap: None,
+            last_ns: None,
         }
+    }
+
+    /// The recording follows another one, which ended for this reason.
+    pub(super) fn follow(&mut self, cause: GapCause) {
+        self.gap = Some(GapBefore {
+            cause,
+            last_before_ns: 0,
+        });
+    }
+
+    /// The next packet comes after a gap, so a block begins with it. The block before is kept back, because it is the
+    /// last one if nothing follows.
+    pub(super) fn begin_gap(&mut self, output: &mut Output<'_>, cause: GapCause) {
+        let is_recorded = output.disks().is_some() && !self.is_receiving;
+        let Some(last_before_ns) = self.last_ns.filter(|_| is_recorded) else {
+            return;
+        };
+        self.gap = Some(GapBefore {
+            cause,
+            last_before_ns,
+        });
+        if let Some(open) = self.open.take_if(|of| !of.composer.is_empty()) {
+            self.seal_full(output);
+            self.full = Some(open);
+        }
+    }
+
+    /// True if a gap precedes the next packet.
+    pub(super) fn is_in_gap(&self) -> bool {
+        self.gap.is_some()
     }
 
     pub(super) fn is_receiving(&self) -> bool {
@@ -218,6 +257,10 @@ impl BlockBuffers {
         let Some(open) = &mut self.open else {
             return;
         };
+        if open.composer.is_empty() {
+            open.gap = self.gap.take();
+        }
+        self.last_ns = self.last_ns.max(Some(entry.media_ns));
         open.composer.push(&mut open.buffer, len, entry);
         let seen = &mut open.seen;
         if seen.packets == 0 {

@@ -13,6 +13,7 @@ use super::counts::Tally;
 use super::rate::RateControl;
 use crate::archive::ActiveRecording;
 use crate::archive::block::{Composer, Seal};
+use crate::archive::gap::{GapBefore, GapCause};
 use crate::archive::index::{self, Indexer};
 use crate::session::demand::BlockSample;
 
@@ -101,6 +102,7 @@ impl<'a> Output<'a> {
                     text: Arc::default(),
                     buffer: BlockMemory::Own(bytes),
                     seen: BlockSample::default(),
+                    gap: None,
                 })
             }
         }
@@ -110,7 +112,8 @@ impl<'a> Output<'a> {
     pub(super) fn seal(&mut self, block: OpenBlock, position: BlockPosition) {
         match (self, block.buffer) {
             (Self::Disks(output), BlockMemory::Disks(buffer)) => {
-                output.seal(buffer, block.composer, &block.text, block.seen, position);
+                let (text, seen, gap) = (&block.text, block.seen, block.gap);
+                output.seal(buffer, block.composer, text, seen, gap, position);
             }
             (Self::Nowhere(spare), BlockMemory::Own(bytes)) => *spare = Some(bytes),
             // Each output has made its own blocks.
@@ -134,6 +137,8 @@ pub(super) struct BlockOutput<'a> {
     pub(super) text: BlockText,
     pub(super) indexer: Indexer,
     pub(super) rate: RateControl<'a>,
+    /// Why the recording ends.
+    pub(super) end: GapCause,
 }
 
 impl<'a> BlockOutput<'a> {
@@ -164,6 +169,7 @@ impl<'a> BlockOutput<'a> {
             text,
             buffer: BlockMemory::Disks(buffer),
             seen: BlockSample::default(),
+            gap: None,
         })
     }
 
@@ -183,6 +189,7 @@ impl<'a> BlockOutput<'a> {
         composer: Composer,
         text: &[u8],
         seen: BlockSample,
+        gap: Option<GapBefore>,
         position: BlockPosition,
     ) {
         if composer.is_empty() {
@@ -196,8 +203,11 @@ impl<'a> BlockOutput<'a> {
             recording: self.writing.number(),
             first: self.writing.first(),
             begun_unix_ns: self.writing.begun_unix_ns(),
-            is_last,
+            gap,
+            end: is_last.then_some(self.end),
         };
+        let is_first = seal.serial == seal.first;
+        self.indexer.begins_after(gap.filter(|_| !is_first));
         self.rate.note_block(seen);
         let section = self.indexer.block(is_last, composer.index_room());
         self.indexer.thin(index::keys_max(buffer.len()));

@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use engine::panics;
 use hyper::body::{Bytes, Frame};
-use media::files::{Emit, ExportError, Source};
+use media::files::{Emit, Export, ExportError};
 use peers::log_throttle::SharedLogThrottle;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -45,11 +45,11 @@ pub(super) struct GeneratedBody {
 
 impl GeneratedBody {
     /// Starts a thread that runs `make`.
-    pub(super) fn start(
+    pub(super) fn start<E: Export + Send + 'static>(
         app: &SharedApp,
         permit: OwnedSemaphorePermit,
-        mut source: Source,
-        make: impl FnOnce(&mut Source, &mut Emit<'_>) -> Result<(), ExportError> + Send + 'static,
+        mut source: E,
+        make: impl FnOnce(&mut E, &mut Emit<'_>) -> Result<(), ExportError> + Send + 'static,
     ) -> Self {
         let (queue, pieces) = mpsc::channel(PIECES_AHEAD);
         let slots = Arc::clone(&app.media.exports);
@@ -72,15 +72,15 @@ impl GeneratedBody {
             let result = panics::survive(|| make(&mut source, &mut emit))
                 .unwrap_or(Err(ExportError::Disconnected));
             let result = sender.failure.take().map_or(result, Err);
-            let (of, missing) = (source.recording(), source.missing_blocks());
+            let (recording, missing) = (source.recording(), source.missing_blocks());
             let volume = source.volume();
             if missing > 0
                 && let Some(untold) = DAMAGED.turn(Instant::now())
             {
-                let left_out = source.left_out;
+                let left_out = source.left_out();
                 tracing::warn!(
                     volume,
-                    recording = of.number,
+                    recording,
                     missing,
                     left_out,
                     untold,
@@ -91,12 +91,12 @@ impl GeneratedBody {
                 && sender.is_begun
                 && let Some(untold) = ENDED_EARLY.turn(Instant::now())
             {
-                tracing::warn!(volume, recording = of.number, %error, untold, "an export ended early");
+                tracing::warn!(volume, recording, %error, untold, "an export ended early");
             }
             if let Err(error) = sender.finish(result.map(|()| Piece::End(missing)))
                 && let Some(untold) = ENDED_EARLY.turn(Instant::now())
             {
-                tracing::warn!(volume, recording = of.number, %error, untold, "the client of an export did not take its end");
+                tracing::warn!(volume, recording, %error, untold, "the client of an export did not take its end");
             }
         });
         Self {

@@ -13,6 +13,7 @@ use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume
 use engine::uring::UringDisk;
 use engine::volume_io::{Client, ClientOptions};
 use media::archive::block::{Composer, Entry, Header, Kind, Seal};
+use media::archive::gap::GapCause;
 use media::archive::index::{self, GROUP, Indexer};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
@@ -188,7 +189,8 @@ pub(crate) fn write_with(client: &Client, volume: &Volume, camera: &Camera, whol
             recording: 1,
             first: 0,
             begun_unix_ns: 1_700_000_000_000_000_000,
-            is_last,
+            gap: None,
+            end: is_last.then_some(GapCause::Camera),
         };
         composer.seal(block, text.as_bytes(), &section.unwrap_or_default(), &seal);
         // The block with the description is read whole; others that have a section are not.

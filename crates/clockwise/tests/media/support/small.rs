@@ -6,6 +6,7 @@ use std::sync::Arc;
 use engine::pool::Volume;
 use engine::volume_io::Client;
 use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::archive::gap::GapCause;
 use media::archive::index::{self, Index, Indexer};
 use media::archive::{Archive, Recording};
 use rand::rngs::StdRng;
@@ -161,7 +162,8 @@ impl Small {
                 recording: camera.number,
                 first: camera.first,
                 begun_unix_ns: 1_700_000_000_000_000_000,
-                is_last,
+                gap: None,
+                end: is_last.then_some(GapCause::Camera),
             };
             let section = section.unwrap_or_default();
             composer.seal(&mut block, TEXT.as_bytes(), &section, &seal);
@@ -209,7 +211,8 @@ impl Small {
                 recording: 2,
                 first: 0,
                 begun_unix_ns: 5,
-                is_last: false,
+                gap: None,
+                end: None,
             };
             Composer::new(block.len(), 0, 0).seal(&mut block, b"", b"", &seal);
             let end = (serial + 2) * size;

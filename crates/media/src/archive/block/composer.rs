@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use crate::archive::gap::{GapBefore, GapCause};
 use zerocopy::IntoBytes as _;
 use zerocopy::little_endian::{I32, U16, U32, U64};
 
 use super::{
-    ENTRY_BYTES, Entry, FLAG_LAST, FORMAT_VERSION, KIND_FRAME, KIND_KEY, KIND_RTCP, KIND_RTP, Kind,
-    RawEntry, RawTrailer, TRAILER_BYTES, TRAILER_MAGIC, checksum, section_checksum,
+    END_SHIFT, ENTRY_BYTES, Entry, FLAG_GAP, FLAG_LAST, FORMAT_VERSION, GAP_SHIFT, KIND_FRAME,
+    KIND_KEY, KIND_RTCP, KIND_RTP, Kind, RawEntry, RawTrailer, TRAILER_BYTES, TRAILER_MAGIC,
+    checksum, section_checksum,
 };
 
 /// The fill state of a block.
@@ -35,8 +37,20 @@ pub struct Seal {
     pub first: u64,
     /// When the recording began, in nanoseconds since 1970.
     pub begun_unix_ns: u64,
-    /// True if the recording ends properly with this block.
-    pub is_last: bool,
+    /// The gap before the block, if it does not continue the one before.
+    pub gap: Option<GapBefore>,
+    /// Why the recording ends, if it ends properly with this block.
+    pub end: Option<GapCause>,
+}
+
+impl Seal {
+    fn flags(&self) -> u32 {
+        let of = |flag: u32, shift: u32, cause: Option<GapCause>| {
+            cause.map_or(0, |cause| flag | u32::from(cause.code()) << shift)
+        };
+        let gap = self.gap.map(|gap| gap.cause);
+        of(FLAG_GAP, GAP_SHIFT, gap) | of(FLAG_LAST, END_SHIFT, self.end)
+    }
 }
 
 impl Composer {
@@ -149,7 +163,7 @@ impl Composer {
         let mut raw = RawTrailer {
             magic: TRAILER_MAGIC,
             version: U32::new(FORMAT_VERSION),
-            flags: U32::new(if seal.is_last { FLAG_LAST } else { 0 }),
+            flags: U32::new(seal.flags()),
             checksum: U64::ZERO,
             content: U64::new(checksum(&[content])),
             archive: seal.archive,
@@ -164,7 +178,7 @@ impl Composer {
             entries: U32::new(self.entries as u32),
             index: U32::new(index.len() as u32),
             section: U64::new(section),
-            rest: [0; 8],
+            last_before_ns: U64::new(seal.gap.map_or(0, |gap| gap.last_before_ns)),
         };
         raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
         trailer.copy_from_slice(raw.as_bytes());

@@ -53,6 +53,13 @@ impl Header {
         raw.as_bytes().to_vec()
     }
 
+    /// True if the bytes begin with a header of the version that this program writes.
+    #[must_use]
+    pub fn is_of_this_version(bytes: &[u8]) -> bool {
+        let raw = RawHeader::read_from_prefix(bytes);
+        raw.is_ok_and(|(raw, _)| raw.version.get() == FORMAT_VERSION)
+    }
+
     /// Parses the header at the start of a volume.
     ///
     /// # Errors

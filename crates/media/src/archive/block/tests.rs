@@ -14,7 +14,11 @@ fn seal() -> Seal {
         recording: 3,
         first: 10,
         begun_unix_ns: 1_700_000_000_000_000_000,
-        is_last: true,
+        gap: Some(GapBefore {
+            cause: GapCause::Network,
+            last_before_ns: 0x0102_0304,
+        }),
+        end: Some(GapCause::Server),
     }
 }
 
@@ -82,7 +86,7 @@ fn a_block_is_read_as_it_was_written() {
             (trailer.serial, trailer.recording, trailer.first),
             (12, 3, 10)
         );
-        assert!(trailer.is_last);
+        assert_eq!((trailer.gap, trailer.end), (seal().gap, seal().end));
     }
 }
 
@@ -232,4 +236,25 @@ fn encoded_bytes_match_the_format() {
         hex(&block[..32]),
         hex(&block[SIZE - TRAILER_BYTES - 2 * ENTRY_BYTES..])
     ));
+}
+
+/// Blocks of version 1 do not tell of gaps, and their last block not why the recording ended.
+#[test]
+fn blocks_of_version_1_are_read() {
+    let mut rng = StdRng::seed_from_u64(5);
+    let (mut block, packets) = full(&mut rng, b"text");
+    let trailer = SIZE - TRAILER_BYTES;
+    block[trailer + 8..trailer + 12].copy_from_slice(&1_u32.to_le_bytes());
+    block[trailer + 12..trailer + 16].copy_from_slice(&FLAG_LAST.to_le_bytes());
+    block[trailer + 120..].fill(0);
+    mend(&mut block);
+    let read = Block::parse(&block).unwrap();
+    assert_eq!(read.len(), packets.len());
+    assert_eq!(
+        (read.trailer.gap, read.trailer.end),
+        (None, Some(GapCause::Unknown))
+    );
+    block[trailer + 8..trailer + 12].copy_from_slice(&3_u32.to_le_bytes());
+    mend(&mut block);
+    assert_eq!(Block::parse(&block).unwrap_err(), FormatError::Newer(3));
 }

@@ -1,7 +1,8 @@
 //! Building the index: while a recording is made, or while a lost section is rebuilt.
 
-use super::{Index, Key, Record, ends_group};
+use super::{GAPS_MAX, Index, Key, Record, ends_group};
 use crate::archive::block::{Entry, Kind};
+use crate::archive::gap::{Gap, GapBefore};
 
 /// A frame whose end is not known yet.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub struct Indexer {
     frames: u64,
     /// Serial and first packet of the last key so far.
     last_key: Option<(u64, u32)>,
+    /// The gap before the block that is being filled.
+    gap: Option<GapBefore>,
 }
 
 impl Indexer {
@@ -42,7 +45,13 @@ impl Indexer {
             groups: Vec::new(),
             frames: 0,
             last_key: None,
+            gap: None,
         }
+    }
+
+    /// The block that is being filled begins after a gap of the recording.
+    pub fn begins_after(&mut self, gap: Option<GapBefore>) {
+        self.gap = gap;
     }
 
     /// Serial of the block that is being filled.
@@ -118,6 +127,16 @@ impl Indexer {
 
     /// Ends the block that is being filled.
     pub fn finish_block(&mut self) {
+        if let Some(gap) = self.gap.take() {
+            let serial = self.serial();
+            self.index.gaps.push(Gap {
+                serial,
+                last_before_ns: gap.last_before_ns,
+                first_after_ns: self.record.media_ns,
+                cause: gap.cause,
+            });
+            self.index.forget_early_gaps(GAPS_MAX);
+        }
         self.index.records.push(std::mem::take(&mut self.record));
         self.has_packet = false;
     }
@@ -181,6 +200,8 @@ impl Indexer {
             frames: self.frames,
             track: index.track,
             before: self.last_key,
+            gaps: index.gaps.clone(),
+            has_earlier_gaps: index.has_earlier_gaps,
             ..Index::default()
         };
         index

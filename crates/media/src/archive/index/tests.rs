@@ -1,5 +1,6 @@
 use super::*;
 use crate::archive::block::{Entry, Kind};
+use crate::archive::gap::{GapBefore, GapCause};
 
 fn entry(track: u8, media_ns: u64, begins_frame: bool, is_key: bool) -> Entry {
     Entry {
@@ -165,6 +166,13 @@ fn encoded_bytes_match_the_format() {
         }],
         named: KeyCoverage::All,
         groups: vec![0x55],
+        gaps: vec![Gap {
+            serial: 0x1121,
+            last_before_ns: 0x77,
+            first_after_ns: 0x88,
+            cause: GapCause::Network,
+        }],
+        has_earlier_gaps: true,
     };
     let bytes = index.encode(1_000).unwrap();
     let text: Vec<String> = bytes
@@ -173,4 +181,44 @@ fn encoded_bytes_match_the_format() {
         .collect();
     insta::assert_snapshot!(text.join("\n"));
     assert_eq!(Index::parse(&bytes).unwrap(), index);
+}
+
+/// Each section names the latest gaps of all groups up to its own.
+#[test]
+fn sections_name_the_gaps_of_earlier_groups() {
+    let mut indexer = Indexer::new(0, 0);
+    let mut sections = Vec::new();
+    for serial in 0..6 * GROUP {
+        let second = 1_000_000_000;
+        // Every block begins after a gap of a second, which is more than a section names.
+        indexer.begins_after((serial > 0).then(|| GapBefore {
+            cause: GapCause::Camera,
+            last_before_ns: (2 * serial - 1) * second,
+        }));
+        indexer.packet(&entry(0, 2 * serial * second, true, true), 10);
+        if let Some((bytes, _)) = indexer.block(false, 16_384) {
+            sections.push(Index::parse(&bytes).unwrap());
+        }
+    }
+    assert_eq!(sections.len(), 6);
+    for (group, section) in (1..).zip(&sections) {
+        let serials: Vec<u64> = section.gaps.iter().map(|gap| gap.serial).collect();
+        let most = serials.len() as u64;
+        assert!(most > GROUP - 2 && most <= GAPS_MAX as u64, "{most}");
+        let end = group * GROUP;
+        assert_eq!(serials, (end - most..end).collect::<Vec<_>>());
+        assert_eq!(section.has_earlier_gaps, end - most > 1);
+        let last = section.gaps[section.gaps.len() - 1];
+        assert_eq!(last.first_after_ns - last.last_before_ns, 1_000_000_000);
+    }
+    assert!(sections[5].has_earlier_gaps);
+    // One that is rebuilt takes over those before it.
+    let mut rebuilt = Index {
+        first: 6 * GROUP,
+        records: vec![Record::default()],
+        ..Index::default()
+    };
+    rebuilt.follow(&sections[5]);
+    assert_eq!(rebuilt.gaps, sections[5].gaps);
+    assert!(rebuilt.has_earlier_gaps);
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::archive::gap::GapCause;
 use engine::stream::PaceError;
 use rtsp_types::Method;
 use sched::units::Nanos;
@@ -93,6 +94,26 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
+    /// Why nothing is recorded after this error. Where a host refuses or closes a connection, the network works.
+    pub(super) fn gap_cause(&self) -> GapCause {
+        match self {
+            Self::Stopped | Self::Ports(_) | Self::Panicked => GapCause::Server,
+            Self::Record(_) => GapCause::Disk,
+            Self::Connect(_, error) | Self::Socket(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
+                    GapCause::Camera
+                }
+                _ => GapCause::Network,
+            },
+            Self::NoAddress(_)
+            | Self::UnknownHost(..)
+            | Self::AnswerTimeout(_)
+            | Self::Silent(_)
+            | Self::TransportSilent { .. } => GapCause::Network,
+            _ => GapCause::Camera,
+        }
+    }
+
     /// True if the other transport may succeed: this one was refused, the camera chose another, or the status names no
     /// other cause, such as the URL, the login or bandwidth.
     pub(super) fn may_be_of_transport(&self) -> bool {

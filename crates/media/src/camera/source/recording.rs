@@ -59,6 +59,7 @@ impl Worker {
             };
         recorder.follow();
         let ended = self.sessions(&mut recorder, number, prepared, back_off);
+        recorder.lose(ended.gap_cause());
         let received = recorder.tally();
         let finished = recorder.finish();
         stream.close();
@@ -120,6 +121,7 @@ impl Worker {
                 Ok(prepared) => self.session(recorder, number, prepared, back_off),
                 Err(error) => error,
             };
+            recorder.lose(error.gap_cause());
             let is_over = matches!(
                 error,
                 SourceError::Stopped | SourceError::Record(_) | SourceError::Changed

@@ -8,7 +8,7 @@ use crate::rtp::sps::{AvcSps, HevcSps};
 const SPS_BYTES_MIN: usize = 4;
 
 /// The decoder configuration of a track.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct TrackHead {
     /// Its number in the file, from 1.
     pub id: u32,

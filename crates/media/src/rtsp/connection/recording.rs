@@ -19,6 +19,7 @@ use super::{
     ClientRequest, Connection, ConnectionError, NextStep, RecordingReservation, Role, RtspSession,
 };
 use crate::archive::block::Kind;
+use crate::archive::gap::GapCause;
 use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
 use crate::rtsp::receive::{ITEMS_AT_A_TIME, PartialPacket, ReceiveError, WakeEvent};
@@ -33,8 +34,8 @@ enum RecordingEnd {
     Requested(Box<ClientRequest>),
     /// All senders have left.
     SendersLeft,
-    /// With the connection, the server, or the session.
-    Closed,
+    /// With the connection, the server, or the session, for this reason.
+    Closed(GapCause),
 }
 
 /// A recording while packets arrive.
@@ -48,6 +49,16 @@ struct RecordingRun<'r, 's> {
     partial: Option<PartialPacket>,
     /// Items that may still be taken from the connection in this turn.
     items_left: usize,
+}
+
+/// Why a recording ends that ended in this way.
+fn cause_of(received: &Result<RecordingEnd, ConnectionError>, has_failed: bool) -> GapCause {
+    match received {
+        _ if has_failed => GapCause::Disk,
+        Ok(RecordingEnd::Closed(cause)) => *cause,
+        Ok(_) => GapCause::Camera,
+        Err(_) => GapCause::Network,
+    }
 }
 
 impl RecordingRun<'_, '_> {
@@ -181,6 +192,7 @@ impl Connection<'_> {
                 self.receiver().rest(&mut recorder, transports, &stops)
             }
         };
+        recorder.lose(cause_of(&received, has_failed));
         let tally = recorder.tally();
         let finished = recorder.finish();
         // The first error is the cause; where nothing was left to be written, the last step does not know of it.
@@ -234,7 +246,7 @@ impl Connection<'_> {
         let request = match end {
             RecordingEnd::Requested(request) => Some(request),
             RecordingEnd::SendersLeft => None,
-            RecordingEnd::Closed => return Ok(false),
+            RecordingEnd::Closed(_) => return Ok(false),
         };
         let timeout = self.shared.config.timeout;
         for said in changes.given_up() {
@@ -330,6 +342,11 @@ impl Connection<'_> {
         reason: EndReason,
         run: &mut RecordingRun<'_, '_>,
     ) -> Result<RecordingEnd, ConnectionError> {
+        let cause = match reason {
+            EndReason::Closed | EndReason::SendersLeft => GapCause::Camera,
+            EndReason::Stopped => GapCause::Server,
+            EndReason::Silent => GapCause::Network,
+        };
         match reason {
             EndReason::Closed | EndReason::Stopped => {}
             EndReason::SendersLeft => {
@@ -341,7 +358,7 @@ impl Connection<'_> {
                 tracing::info!(peer = %self.peer, "a recording ends: nothing was received from its source for {}", self.timeout());
             }
         }
-        Ok(RecordingEnd::Closed)
+        Ok(RecordingEnd::Closed(cause))
     }
 
     /// Answers a request between packets; `Some` if it ends the recording, which is answered later.
