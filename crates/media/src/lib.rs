@@ -33,6 +33,7 @@
 //! | [rtsp] | connections, their bytes, users, and the server | record, play, live |
 //! | [camera] | cameras that the server pulls from | rtsp, record |
 //! | [files] | recordings as media files | archive, rtp |
+//! | [packager] | live streams in parts, for browsers | files, live |
 //!
 //! # Deliberately absent
 //!
@@ -46,6 +47,7 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod live;
+pub mod packager;
 pub mod play;
 pub mod record;
 pub mod rtp;

@@ -10,6 +10,7 @@
 //! | `/media/{volume}/{number}/recording.json` | its times and tracks |
 //! | `/media/{volume}/{number}/` | a page that plays the recording |
 //! | `/media/{volume}/live/` | the same page, playlists and times of the newest recording |
+//! | `/media/{volume}/live/low/...` | what arrives now, in parts (low-latency HLS) |
 //! | `/player/...` | the script and style of the page |
 //! | `/media/` | a page that lists all recordings |
 //!
@@ -22,6 +23,7 @@ mod file;
 mod generated;
 mod hls;
 mod in_memory;
+mod low;
 mod newest;
 mod origins;
 mod page;
@@ -83,6 +85,7 @@ pub struct Media {
     segments: Arc<Slots>,
     plans: file::PlanCache,
     segments_told: SegmentCache,
+    packaged: low::PackagedStreams,
 }
 
 impl Default for Media {
@@ -92,6 +95,7 @@ impl Default for Media {
             segments: Arc::new(Slots::new(SEGMENTS_MIB_MAX)),
             plans: file::PlanCache::default(),
             segments_told: SegmentCache::default(),
+            packaged: low::PackagedStreams::default(),
         }
     }
 }
@@ -222,6 +226,9 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/media/{volume}/live/index.m3u8", get(newest::master))
         .route("/media/{volume}/live/media.m3u8", get(newest::playlist))
         .route("/media/{volume}/live/recording.json", get(summary::newest))
+        .route("/media/{volume}/live/low/index.m3u8", get(low::master))
+        .route("/media/{volume}/live/low/media.m3u8", get(low::playlist))
+        .route("/media/{volume}/live/low/{file}", get(low::file))
         .route("/media/{volume}/{number}/recording.json", get(summary::one))
         .route("/player/{file}", get(page::file))
         .route("/media/{volume}/{number}/recording.mp4", get(file::mp4))

@@ -1,7 +1,11 @@
 //! Live play: packets from memory as they arrive, without a reservation and without the disks.
 
+use testkit::process::Process;
+use testkit::rtsp::http::{get, http};
+use testkit::rtsp::peers::{frames, made, publish};
 use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serving};
 use testkit::site::{Site, call};
+use testkit::skip::have;
 use testkit::until;
 
 /// The bodies of packets.
@@ -194,5 +198,114 @@ fn stream_may_be_live_only() {
     camera.ask("TEARDOWN", "door/live", "", "").is(200);
     let said = Client::connect(address).ask("DESCRIBE", "door/live", "", "");
     assert_eq!(said.status, 404, "{said:?}");
+    serve.terminate();
+}
+
+/// The URIs of the parts that a playlist lists, and the one that comes next.
+fn parts_of(text: &str) -> (Vec<String>, String) {
+    let uri = |line: &str| {
+        line.split("URI=\"")
+            .nth(1)?
+            .split('"')
+            .next()
+            .map(str::to_owned)
+    };
+    let of = |tag: &str| {
+        text.lines()
+            .filter(|line| line.starts_with(tag))
+            .filter_map(uri)
+            .collect::<Vec<_>>()
+    };
+    (
+        of("#EXT-X-PART:"),
+        of("#EXT-X-PRELOAD-HINT").pop().expect("the next part"),
+    )
+}
+
+/// A browser gets a live stream in parts, the next one as soon as it is there, and decodes all of them.
+#[test]
+fn live_stream_is_served_in_parts() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving("rate = \"400KB/s\"\n[http]\nlisten = \"0\"");
+    let browsers = http(&serve);
+    let path = |name: &str| format!("/media/cam/live/low/{name}");
+    assert_eq!(get(browsers, &path("media.m3u8"), "").0, 404);
+    let clip = made(&site, 20, 400);
+    let camera = Process::spawn(&mut publish(
+        &clip,
+        "tcp",
+        &format!("rtsp://{address}/cam"),
+        true,
+    ));
+    until("it has a key frame", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "cam/live", "", "").status == 200
+    });
+    let text = |name: &str| {
+        let (status, head, body) = get(browsers, &path(name), "");
+        assert_eq!(status, 200, "{name}: {head}");
+        String::from_utf8(body).expect("text")
+    };
+    assert!(text("index.m3u8").contains("CODECS=\"avc1."));
+    let mut file = get(browsers, &path("init.mp4"), "").2;
+    let (listed, mut next) = parts_of(&text("media.m3u8"));
+    let part = |name: &str| {
+        let (status, head, body) = get(browsers, &path(name), "");
+        assert_eq!(status, 200, "{name}: {head}");
+        body
+    };
+    listed.iter().for_each(|name| file.extend(part(name)));
+    // Each part is requested before it exists, and the playlist that has it as well.
+    for _ in 0..12 {
+        let (sequence, rest) = next.split_once('.').expect("two numbers");
+        let number = rest.trim_end_matches(".m4s");
+        let (status, _, body) = get(browsers, &path(&next), "");
+        // A segment may end before the part.
+        if status == 200 {
+            file.extend(body);
+        }
+        let query = format!("media.m3u8?_HLS_msn={sequence}&_HLS_part={number}");
+        let (listed, following) = parts_of(&text(&query));
+        assert!(
+            listed.contains(&next) || !following.starts_with(sequence),
+            "{next}: {listed:?}"
+        );
+        next = following;
+    }
+    let to = site.path("parts.mp4");
+    std::fs::write(&to, &file).expect("it can be written");
+    let got = frames(&["-i", to.to_str().expect("text")]);
+    let wanted = frames(&["-i", &clip]);
+    assert!(got.len() > 60, "{} frames", got.len());
+    let from = wanted.windows(got.len()).position(|of| of == got);
+    assert!(
+        from.is_some(),
+        "the frames are those of the clip, one after another"
+    );
+    // Requests that make no sense.
+    let newest: u64 = next
+        .split('.')
+        .next()
+        .and_then(|of| of.parse().ok())
+        .expect("a number");
+    for (name, status) in [
+        (format!("media.m3u8?_HLS_msn={}", newest + 9), 400),
+        ("media.m3u8?_HLS_part=1".to_owned(), 400),
+        ("media.m3u8?_HLS_msn=x".to_owned(), 400),
+        (format!("{newest}.999.m4s"), 404),
+        (format!("{}.0.m4s", newest + 9), 404),
+        (format!("{}.m4s", newest + 9), 404),
+        ("0.0.m4s".to_owned(), 404),
+        ("x.m4s".to_owned(), 404),
+    ] {
+        assert_eq!(get(browsers, &path(&name), "").0, status, "{name}");
+    }
+    drop(camera);
+    until("the stream has ended", || {
+        get(browsers, &path("media.m3u8"), "").0 == 404
+    });
+    assert_eq!(reservations(&site), 0);
     serve.terminate();
 }

@@ -22,7 +22,7 @@ use crate::wire::Problem;
 pub(super) const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
 /// The cache policy of complete segments, whose bytes do not change.
-const IMMUTABLE: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
+pub(super) const IMMUTABLE: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
 
 impl OpenRecording {
     /// The part of the recording that a player asks for.

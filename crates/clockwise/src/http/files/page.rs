@@ -120,7 +120,10 @@ pub(super) async fn newest(
     PathPart(volume): PathPart<String>,
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
-        app.pool.open_volume(&volume).map_err(Problem::from)?;
+        // A stream that is live only has no volume.
+        if app.archives.live().get(&volume).is_none() {
+            app.pool.open_volume(&volume).map_err(Problem::from)?;
+        }
         Ok(player(&format!("{volume}, live"), "live"))
     })
     .await

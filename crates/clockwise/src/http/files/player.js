@@ -104,7 +104,8 @@ function tracksChanged() {
   const isNothingLeft = !known.tracks.some(canPlay);
   problem("tracks", isNothingLeft && !lost ? "Nothing of this recording can be played by a browser. Play it over RTSP." : isPictureLost ? `The picture is ${named(lost)}, which ${lost.codec ? "this browser cannot play" : "browsers cannot be sent"}. ${help}` : "");
   element("file").href = `../${known.number}/recording.mp4`;
-  element("file").hidden = false;
+  // A stream that is live only has no file.
+  element("file").hidden = known.number === 0;
 }
 
 // The URL of a playlist from a time on, or of the newest part.
@@ -139,13 +140,26 @@ async function listed(from, isWanted) {
 // browser cannot play in this way. The next way is tried then.
 const WAYS = [
   // Place for WebRTC, for the live page (from === null) only.
-  // Place for low-latency HLS, for the live page only: a playlist with parts.
   playWithScript,
   playWithBrowser,
 ];
 
+// Until then the live page plays without parts: the stream has none.
+let withoutPartsUntil = 0;
+
+// Plays what arrives now, in parts (low-latency HLS), for the live page only.
+function playParts(onEnd) {
+  if (Date.now() < withoutPartsUntil) return null;
+  const settings = { lowLatencyMode: true, liveSyncDuration: undefined, maxLiveSyncPlaybackRate: 1.3 };
+  const onMissing = () => {
+    withoutPartsUntil = Date.now() + 10000;
+    restart();
+  };
+  return playWithScript({ from: null, onEnd }, page + "low/index.m3u8", settings, onMissing);
+}
+
 // Plays HLS by hls.js and Media Source Extensions.
-function playWithScript({ from, startAt, onEnd }) {
+function playWithScript({ from, startAt, onEnd }, source = listUrl("index.m3u8", from), settings = {}, onMissing = restart) {
   if (!Hls.isSupported()) return null;
   const policy = {
     default: {
@@ -165,13 +179,14 @@ function playWithScript({ from, startAt, onEnd }) {
     manifestLoadPolicy: policy,
     playlistLoadPolicy: policy,
     fragLoadPolicy: policy,
+    ...settings,
   });
   let recovered = 0;
   hls.on(Hls.Events.ERROR, (_, data) => {
     const status = data.response?.code ?? 0;
     if (data.type === Hls.ErrorTypes.NETWORK_ERROR) {
       // A segment that was overwritten: the list has later ones.
-      if (status === 404) return restart();
+      if (status === 404) return onMissing();
       const why = status && refusal(status);
       if (why) {
         problem("refused", why);
@@ -190,7 +205,7 @@ function playWithScript({ from, startAt, onEnd }) {
   const isReachable = () => problem("network");
   hls.on(Hls.Events.FRAG_LOADED, isReachable);
   hls.on(Hls.Events.LEVEL_LOADED, isReachable);
-  hls.loadSource(listUrl("index.m3u8", from));
+  hls.loadSource(source);
   hls.attachMedia(video);
   const fragments = () => hls.latestLevelDetails?.fragments ?? hls.levels[0]?.details?.fragments ?? [];
   const ended = () => {
@@ -249,6 +264,16 @@ async function play(from) {
   playing = null;
   problem("refused");
   if (!known.tracks.some(canPlay)) return;
+  const onEnd = last => isMine() && goOn(last);
+  if (isLivePage && from === null && known.is_recorded) {
+    const started = playParts(onEnd);
+    if (started) {
+      problem("nothing");
+      playing = { ...started, from, number: known.number };
+      video.play().catch(() => {});
+      return;
+    }
+  }
   let list = await listed(from, isMine);
   // Nothing is complete yet, or there is nothing at that time.
   while (isMine() && list && !list.segments.length && !list.ends) {
@@ -268,7 +293,6 @@ async function play(from) {
   problem("nothing", isLate ? `Nothing was recorded from ${shown(new Date(wanted))} to ${shown(new Date(first))}.` : "");
   if (isLate) setTimeout(() => isMine() && problem("nothing"), 10000);
   const startAt = wanted === null ? undefined : Math.max(0, wanted - first) / 1000;
-  const onEnd = last => isMine() && goOn(last);
   const isOver = from === null && list.ends;
   for (const way of WAYS) {
     const started = way({ from, startAt: isOver ? 0 : startAt, onEnd, list });
@@ -338,7 +362,8 @@ async function run() {
     if (!known.is_recorded && !isLivePage) continue;
     if (!await look()) return;
     // Another recording may have other tracks; its segments follow in the same list.
-    if (isLivePage && playing?.from === null && had !== known.tracks.map(of => of.codec).join()) play(null);
+    const isOther = had !== known.tracks.map(of => of.codec).join() || playing?.number !== undefined && playing.number !== known.number;
+    if (isLivePage && playing?.from === null && isOther) play(null);
     if (isLivePage && !playing && problems.size === 0) play(null);
   }
 }
