@@ -89,8 +89,23 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
     let second = format!("{path}/{}", segments[1]);
     let again = [get(browsers, &second, "").2, get(browsers, &second, "").2];
     assert!(again[0] == again[1] && !again[0].is_empty());
-    let (status, _, page) = get(browsers, &format!("{path}/"), "");
+    let (status, head, page) = get(browsers, &format!("{path}/"), "");
     assert!(status == 200 && String::from_utf8_lossy(&page).contains("cam, recording 1"));
+    // All that a page needs is here, and nothing in it runs by itself.
+    let policy = header(&head, "content-security-policy").unwrap_or_default();
+    assert!(
+        policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+        "{head}"
+    );
+    for file in ["hls.light.min.js", "player.js", "style.css"] {
+        assert!(String::from_utf8_lossy(&page).contains(&format!("\"/player/{file}\"")));
+        assert_eq!(
+            get(browsers, &format!("/player/{file}"), "").0,
+            200,
+            "{file}"
+        );
+    }
+    assert_eq!(get(browsers, "/player/other", "").0, 404);
     let (_, _, list) = get(browsers, "/media/", "");
     assert!(String::from_utf8_lossy(&list).contains("href=\"cam/1/\""));
 
@@ -107,6 +122,12 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
         ("/media/cam/1/recording.avi", 404),
         ("/media/cam/1/segments/0.0-0.1.m4s", 404),
         ("/media/cam/1/segments/nonsense", 404),
+        ("/media/cam/1/media.m3u8?from=x", 400),
+        ("/media/cam/1/media.m3u8?until=5", 400),
+        ("/media/cam/1/index.m3u8?tracks=7", 404),
+        ("/media/none/live/", 404),
+        ("/media/none/live/media.m3u8", 404),
+        ("/media/cam/live/media.m3u8?from=5", 400),
         ("/media/cam/1/segments/0.0-99999999.0.m4s", 404),
         // Calls that change something are not served here.
         ("/v1/volumes", 404),

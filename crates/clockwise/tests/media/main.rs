@@ -8,6 +8,7 @@ mod support;
 
 mod blocks;
 mod browser;
+mod browser_live;
 mod came_back;
 mod cameras;
 mod clients;

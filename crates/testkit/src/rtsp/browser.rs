@@ -145,13 +145,6 @@ impl Browser {
         self.ask("Network.emulateNetworkConditions", conditions);
     }
 
-    /// A picture of the page, as PNG in Base64.
-    #[track_caller]
-    pub fn screenshot(&mut self) -> String {
-        let taken = self.ask("Page.captureScreenshot", json!({}));
-        taken["data"].as_str().unwrap_or_default().to_owned()
-    }
-
     /// The value of a promise of the page.
     ///
     /// # Panics

@@ -12,6 +12,8 @@ const page = location.origin + location.pathname;
 
 // Seconds without new data after which a camera counts as lost.
 const LOST_S = 15;
+// Seconds of the oldest part of an active recording that are not asked for.
+const MARGIN_S = 5;
 const ASK_MS = 2000;
 const RETRY_MS = 1000;
 
@@ -274,6 +276,8 @@ async function play(from) {
       return;
     }
   }
+  // The oldest segments may be overwritten before they are shown.
+  if (from !== null && known.is_recorded && known.begins_s > 1) from = Math.max(from, known.begins_s + MARGIN_S);
   let list = await listed(from, isMine);
   // Nothing is complete yet, or there is nothing at that time.
   while (isMine() && list && !list.segments.length && !list.ends) {
@@ -317,12 +321,15 @@ async function goOn(last) {
 async function restart() {
   const at = playing?.date();
   const isAtEnd = !playing || playing.from === null;
+  const from = playing?.from;
   playing?.stop();
   playing = null;
   const mine = ++turn;
   await sleep(RETRY_MS);
   if (mine !== turn || !await look() || mine !== turn) return;
-  play(isAtEnd && (known.is_recorded || isLivePage) || at == null ? null : Math.max(known.begins_s, (at - known.begun_unix_ms) / 1000));
+  if (isAtEnd && (known.is_recorded || isLivePage)) return play(null);
+  const seconds = at == null ? from ?? known.begins_s : (at - known.begun_unix_ms) / 1000;
+  play(Math.max(known.begins_s, seconds));
 }
 
 // Goes to a time of the recording in seconds.

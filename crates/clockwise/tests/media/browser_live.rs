@@ -1,0 +1,105 @@
+//! The page of the newest recording, and what a page says when something is missing.
+
+use std::net::SocketAddr;
+
+use crate::browser::{HTTP, clip, ended, ffmpeg, http, number, says, when};
+use testkit::process::Process;
+use testkit::rtsp::browser::Browser;
+use testkit::rtsp::serving;
+use testkit::site::outcome;
+use testkit::skip::have;
+use testkit::until;
+
+/// The live page survives all that happens to a camera and to a server, and shows what comes next by itself.
+#[test]
+fn the_live_page_follows_from_recording_to_recording() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    let (site, serve, address) = serving(HTTP);
+    let port = http(&serve).port();
+    let mut browser = Browser::start(site.folder.path(), None);
+    let page = format!("http://127.0.0.1:{port}/media/cam/live/");
+    assert_eq!(browser.open(&page), Ok(200));
+    browser.does(&says("Nothing has been recorded yet."));
+    let publish = |address: SocketAddr| {
+        let mut command = clip(&["-re"], 600.0);
+        Process::spawn(command.arg(format!("rtsp://{address}/cam")))
+    };
+    let further = |browser: &mut Browser, seconds: f64| {
+        let at = number(&browser.does(&when("true")), "at");
+        browser.does(&when(&format!("video.currentTime > {}", at + seconds)))
+    };
+    let first = publish(address);
+    browser.does(&when("video.currentTime > 0.5 && !video.paused"));
+    // The network is lost, and nothing is left to show.
+    browser.set_offline(true);
+    browser.does(&says("The server cannot be reached."));
+    browser.does(&when("video.readyState < video.HAVE_FUTURE_DATA"));
+    browser.set_offline(false);
+    further(&mut browser, 4.0);
+    // The camera goes, and comes again.
+    drop(first);
+    browser.does(&says("The recording ended at"));
+    let second = publish(address);
+    let later = further(&mut browser, 6.0);
+    assert_eq!(ended(&site, "cam"), 1, "{later}");
+    // The server is started again.
+    drop(second);
+    serve.terminate();
+    browser.does(&says("The server cannot be reached."));
+    let config = std::fs::read_to_string(site.config()).expect("text");
+    let config = config.replace(
+        "[http]\nlisten = \"0\"",
+        &format!("[http]\nlisten = \"{port}\""),
+    );
+    std::fs::write(site.config(), config).expect("it can be written");
+    let (serve, address) = testkit::rtsp::serve(&site);
+    let third = publish(address);
+    further(&mut browser, 6.0);
+    browser.does(&when("document.getElementById('said').textContent === ''"));
+    assert_eq!(ended(&site, "cam"), 2);
+    drop(third);
+    browser.close();
+    serve.terminate();
+}
+
+/// A browser without a decoder for the picture says so, and plays the sound.
+#[test]
+fn a_browser_without_a_decoder_says_so_and_plays_the_rest() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    let (site, serve, address) = serving(HTTP);
+    let mut command = ffmpeg();
+    command.args([
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=size=320x240:rate=25:duration=6",
+    ]);
+    command.args([
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=frequency=440:sample_rate=48000:duration=6",
+    ]);
+    let encoded = "-c:v libx265 -preset ultrafast -g 25 -bf 0 -c:a aac -f rtsp -rtsp_transport tcp";
+    command.args(encoded.split(' '));
+    outcome(command.arg(format!("rtsp://{address}/cam"))).done();
+    until("the recording is closed", || ended(&site, "cam") == 1);
+    let mut browser = Browser::start(site.folder.path(), None);
+    browser.at_each_page(
+        "MediaSource.isTypeSupported = (can => kind => !kind.includes('hvc1') && can(kind))(MediaSource.isTypeSupported)",
+    );
+    let page = format!("http://{}/media/cam/1/", http(&serve));
+    assert_eq!(browser.open(&page), Ok(200));
+    browser.does(&says(
+        "The picture is H.265 (HEVC), which this browser cannot play.",
+    ));
+    let done = browser.does(&when("video.ended"));
+    assert!(number(&done, "sound") > 0.0, "{done}");
+    assert!(number(&done, "at") > 5.0, "{done}");
+    browser.close();
+    serve.terminate();
+}
