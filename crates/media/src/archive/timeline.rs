@@ -118,6 +118,8 @@ impl Archive {
             let at = recording.begun_unix_ns.saturating_add(media_ns);
             at.saturating_add_signed(i64::try_from(part).unwrap_or(0))
         };
+        // A single packet is shown too.
+        let span = |from: u64, to: u64| at(from)..at(to).max(at(from) + 1);
         let mut times = Vec::new();
         let mut begins = extent.start;
         for gap in self.gaps(client, recording)? {
@@ -125,10 +127,10 @@ impl Archive {
                 continue;
             }
             let after = Some((at(gap.first_after_ns), gap.cause));
-            times.push((at(begins)..at(gap.last_before_ns), after));
+            times.push((span(begins, gap.last_before_ns), after));
             begins = gap.first_after_ns;
         }
-        times.push((at(begins)..at(extent.end), None));
+        times.push((span(begins, extent.end), None));
         Ok(times)
     }
 
