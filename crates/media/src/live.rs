@@ -17,7 +17,7 @@ mod streams;
 
 pub use feed::{FEED_BYTES_MAX, LiveFeed, LivePacket, LiveWriter};
 pub use reader::{LiveBatch, LiveOut, LiveReader};
-pub use streams::{LiveBusy, LiveStreams};
+pub use streams::{LiveBusy, LiveDemand, LiveStreams};
 
 #[cfg(test)]
 mod tests;

@@ -177,6 +177,12 @@ impl<'a> RtpRecorder<'a> {
             .map_or(0, |output| output.writer.waiting())
     }
 
+    /// The number of players of the live stream.
+    #[must_use]
+    pub fn watchers(&self) -> usize {
+        self.live.feed().readers()
+    }
+
     /// Drains the events.
     pub fn drain(&self) {
         if let Some(output) = self.output.disks() {

@@ -12,20 +12,26 @@ use crate::failure::{Failure, io_failure};
 use crate::print::{Output, list, table};
 use crate::quantity::{Rate, Size, Span, parse_rate};
 use crate::text::printable;
-use crate::wire::sources::{AddSource, SourceState, SourceTransport, SourceView};
+use crate::wire::sources::{AddSource, SourceState, SourceTransport, SourceUse, SourceView};
 
 /// `clockwise source`.
 #[derive(Subcommand, Debug)]
 pub enum SourceCommand {
-    /// Record from a camera, from now on whenever the server runs.
+    /// Record from a camera or only relay it, from now on whenever the server runs.
     Add {
         /// A name for the source.
         name: String,
         /// The camera's URL: rtsp://USER:PASSWORD@HOST/PATH, or rtsps for TLS.
         url: String,
         /// The volume for its recordings.
-        #[arg(long)]
-        volume: String,
+        #[arg(long, required_unless_present_any = ["live_only", "on_demand"])]
+        volume: Option<String>,
+        /// Do not record: the camera can be watched live under the source's name.
+        #[arg(long, conflicts_with = "volume")]
+        live_only: bool,
+        /// As --live-only, and pull the camera only while somebody watches it.
+        #[arg(long, conflicts_with_all = ["volume", "live_only"])]
+        on_demand: bool,
         /// The transport of packets.
         #[arg(long, value_enum, default_value_t)]
         transport: SourceTransport,
@@ -75,6 +81,8 @@ pub(super) fn run(
             name,
             url,
             volume,
+            live_only,
+            on_demand,
             transport,
             rate,
             ca,
@@ -84,6 +92,11 @@ pub(super) fn run(
                 name: name.clone(),
                 url: url.clone(),
                 volume: volume.clone(),
+                used: match (live_only, on_demand) {
+                    (_, true) => SourceUse::OnDemand,
+                    (true, false) => SourceUse::LiveOnly,
+                    (false, false) => SourceUse::Record,
+                },
                 transport: *transport,
                 rate_bytes_per_second: rate.map(|rate| rate.0),
                 certificates,
@@ -113,6 +126,7 @@ pub(super) fn state(of: &SourceView) -> String {
         SourceState::Recording => "recording",
         SourceState::Waiting => "waiting",
         SourceState::Refused => "refused",
+        SourceState::Idle => "idle: nobody watches it",
         SourceState::Ended => "ended",
     };
     match &of.reason {

@@ -22,7 +22,7 @@ use crate::quantity::{Rate, Size, WholeUnits};
 use crate::wire::Problem;
 use crate::wire::ask::PlacementAsk;
 use crate::wire::cameras::{AddCamera, AddedCamera, CameraTrack};
-use crate::wire::sources::{AddSource, SourceView};
+use crate::wire::sources::{AddSource, SourceUse, SourceView};
 
 /// A shorter default is no use: the pool is full.
 const KEEP_MIN: Nanos = Nanos::from_secs(60);
@@ -52,7 +52,8 @@ fn add_camera(app: &App, ask: AddCamera) -> Result<AddedCamera, Problem> {
     let source = spec(AddSource {
         name: ask.name,
         url: ask.url,
-        volume: volume.clone(),
+        volume: Some(volume.clone()),
+        used: SourceUse::Record,
         transport: ask.transport,
         rate_bytes_per_second: ask.rate_bytes_per_second,
         certificates: ask.certificates,

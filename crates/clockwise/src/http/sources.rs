@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use media::camera::source::{Address, LowerTransport, SourceSpec};
+use media::camera::source::{Address, LowerTransport, SourceSpec, SourceUse as Used};
 use media::camera::sources::SourcesError;
 use media::rtsp::tls::TrustedCertificates;
 use sched::units::BytesPerSecond;
@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use volume::name::flaw;
 
 use super::{Answer, Body, PathPart, SharedApp, answer};
-use crate::wire::sources::{AddSource, SourceTransport, SourceView};
+use crate::wire::sources::{AddSource, SourceTransport, SourceUse, SourceView};
 use crate::wire::{NAME_HELP, Problem};
 
 pub(super) fn routes() -> OpenApiRouter<SharedApp> {
@@ -82,11 +82,31 @@ pub(super) fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
             "transport",
         ));
     }
+    let (volume, used) = match (ask.used, ask.volume) {
+        (SourceUse::Record, Some(volume)) => (volume, Used::Record),
+        (SourceUse::Record, None) => {
+            return Err(invalid(
+                "no volume is given for the recordings".to_owned(),
+                "give a volume, or say that the camera is not recorded",
+                "volume",
+            ));
+        }
+        (SourceUse::LiveOnly, None) => (ask.name.clone(), Used::LiveOnly),
+        (SourceUse::OnDemand, None) => (ask.name.clone(), Used::OnDemand),
+        (SourceUse::LiveOnly | SourceUse::OnDemand, Some(_)) => {
+            return Err(invalid(
+                "a volume is given, but the camera is not to be recorded".to_owned(),
+                "omit the volume: the live stream has the source's name",
+                "volume",
+            ));
+        }
+    };
     Ok(SourceSpec {
         name: ask.name,
         trusted,
         address,
-        volume: ask.volume,
+        volume,
+        used,
         lower: match ask.transport {
             SourceTransport::Tcp => LowerTransport::Tcp,
             SourceTransport::Udp => LowerTransport::Udp,
@@ -111,7 +131,9 @@ async fn add(
 ) -> Result<(StatusCode, Json<SourceView>), Problem> {
     let added = answer(state.0, move |app| {
         let spec = spec(ask)?;
-        app.pool.volume_info(&spec.volume)?;
+        if spec.used == Used::Record {
+            app.pool.volume_info(&spec.volume)?;
+        }
         Ok(SourceView::from(app.sources.add(spec)?))
     })
     .await?;

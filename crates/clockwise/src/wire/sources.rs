@@ -1,6 +1,6 @@
 //! Cameras that the server pulls from.
 
-use media::camera::source::{LowerTransport, State as Does};
+use media::camera::source::{LowerTransport, SourceUse as Used, State as Does};
 use media::camera::sources::Source;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,8 +14,11 @@ pub struct SourceView {
     pub url: String,
     /// The user name that the camera gets.
     pub user: Option<String>,
-    /// The volume for its recordings.
+    /// The volume for its recordings; of a source that is not recorded, the name of its live stream.
     pub volume: String,
+    /// The use of its packets.
+    #[serde(default)]
+    pub used: SourceUse,
     /// The requested transport of packets.
     pub transport: SourceTransport,
     /// The rate to reserve; if absent, the measured rate, or the rate that the camera announces.
@@ -53,8 +56,25 @@ pub enum SourceState {
     Waiting,
     /// The disks cannot carry it; it waits for the next attempt.
     Refused,
+    /// Nobody watches it: its camera is pulled on demand.
+    Idle,
     /// It has ended.
     Ended,
+}
+
+/// The use of a camera's packets.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceUse {
+    /// They are recorded, and can be watched live.
+    #[default]
+    Record,
+    /// They can be watched live, and are not recorded.
+    LiveOnly,
+    /// As `live-only`; the camera is pulled only while it is watched.
+    OnDemand,
 }
 
 /// The transport of packets from a camera.
@@ -78,8 +98,13 @@ pub struct AddSource {
     pub name: String,
     /// Its URL: `rtsp://USER:PASSWORD@HOST/PATH`, or `rtsps` for TLS. The password is never shown again.
     pub url: String,
-    /// The volume for its recordings.
-    pub volume: String,
+    /// The volume for its recordings. It must be absent if the camera is not recorded: its live stream has the
+    /// source's name then.
+    #[serde(default)]
+    pub volume: Option<String>,
+    /// The use of its packets.
+    #[serde(default)]
+    pub used: SourceUse,
     /// The transport of packets. If the camera does not support it, the other transport is used.
     #[serde(default)]
     pub transport: SourceTransport,
@@ -99,6 +124,11 @@ impl From<Source> for SourceView {
             user: spec.address.credentials().map(|of| of.user.clone()),
             name: spec.name,
             volume: spec.volume,
+            used: match spec.used {
+                Used::Record => SourceUse::Record,
+                Used::LiveOnly => SourceUse::LiveOnly,
+                Used::OnDemand => SourceUse::OnDemand,
+            },
             transport: match spec.lower {
                 LowerTransport::Tcp => SourceTransport::Tcp,
                 LowerTransport::Udp => SourceTransport::Udp,
@@ -110,6 +140,7 @@ impl From<Source> for SourceView {
                 Does::Recording => SourceState::Recording,
                 Does::Waiting => SourceState::Waiting,
                 Does::Refused => SourceState::Refused,
+                Does::Idle => SourceState::Idle,
                 Does::Ended => SourceState::Ended,
             },
             reason: status.reason,

@@ -306,6 +306,62 @@ fn live_stream_is_served_in_parts() {
     until("the stream has ended", || {
         get(browsers, &path("media.m3u8"), "").0 == 404
     });
+    until("nothing is reserved", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+/// The state of a source.
+fn source_state(site: &Site, name: &str) -> String {
+    let source = call(site, "GET", &format!("/v1/sources/{name}"), "").1;
+    source["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A camera that is pulled on demand is called when somebody wants its stream, and left alone afterwards.
+#[test]
+fn camera_is_pulled_only_while_it_is_watched() {
+    let (site, serve, address) = serving("");
+    // A stream of this server is the camera.
+    let mut camera = Client::connect(address);
+    camera
+        .ask("ANNOUNCE", "door/live", SDP_TYPE, &sdp(800))
+        .is(200);
+    camera.ask("SETUP", "door/live/one", TCP, "").is(200);
+    camera.ask("RECORD", "door/live", "", "").is(200);
+    camera.packet(0, &rtp(1, 1, 7, b"first"));
+    let url = format!("rtsp://{address}/door/live");
+    site.run(&["source", "add", "gate", &url])
+        .fails(2, &["--volume"]);
+    site.run(&["source", "add", "gate", &url, "--on-demand"])
+        .done();
+    until("it is idle", || source_state(&site, "gate") == "idle");
+    let watchers = || {
+        let sessions = call(&site, "GET", "/v1/sessions", "").1;
+        let sessions = sessions.as_array().expect("a list").iter();
+        sessions
+            .filter(|of| of["volume"] == "door" && of["does"] == "watches")
+            .count()
+    };
+    assert_eq!(watchers(), 0, "nobody pulls it");
+    let mut player = playing(address, "gate");
+    assert_eq!(bodies(&player.packets_on(0, 1)), [b"first"]);
+    camera.packet(0, &rtp(2, 2, 7, b"second"));
+    assert_eq!(player.packets_on(0, 2)[1][12..], *b"second");
+    assert_eq!(
+        (source_state(&site, "gate").as_str(), watchers()),
+        ("recording", 1)
+    );
+    drop(player);
+    until("the camera is left alone", || watchers() == 0);
+    until("it is idle again", || source_state(&site, "gate") == "idle");
+    // One that is always pulled.
+    site.run(&["source", "remove", "gate"]).done();
+    site.run(&["source", "add", "gate", &url, "--live-only"])
+        .done();
+    until("it can be watched", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "gate/live", "", "").status == 200
+    });
     assert_eq!(reservations(&site), 0);
+    drop(camera);
     serve.terminate();
 }

@@ -33,9 +33,11 @@ use engine::clock;
 use engine::event::EventFd;
 use rustix::event::PollFlags;
 use sched::units::{BytesPerSecond, Nanos, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::archive::archives::Archives;
 use crate::camera::sources::SourcesConfig;
+use crate::live::LiveDemand;
 use crate::record::{RtpRecorder, Tally};
 use crate::rtsp::tls::TrustedCertificates;
 pub use address::{Address, AddressError, LowerTransport};
@@ -57,6 +59,19 @@ const PAUSE_MAX: Nanos = Nanos::from_secs(30);
 /// The time after the first failure in which pauses are short.
 const SHORT_PAUSES_WITHIN: Nanos = Nanos::from_secs(600);
 
+/// The use of a source's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceUse {
+    /// They are recorded, and can be watched live.
+    #[default]
+    Record,
+    /// They can be watched live, and are not recorded.
+    LiveOnly,
+    /// As `LiveOnly`; the camera is pulled only while it is watched.
+    OnDemand,
+}
+
 /// A camera to pull, and the volume to record it in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceSpec {
@@ -64,8 +79,10 @@ pub struct SourceSpec {
     pub name: String,
     /// The camera's URL and credentials.
     pub address: Address,
-    /// The volume that it is recorded in.
+    /// The volume that it is recorded in; if it is not recorded, the name of the live stream.
     pub volume: String,
+    /// The use of its packets.
+    pub used: SourceUse,
     /// The transport to ask for first.
     pub lower: LowerTransport,
     /// The rate to reserve; if absent, the rate of the camera's description.
@@ -88,6 +105,8 @@ pub enum State {
     Waiting,
     /// The disks cannot carry the rate; another attempt follows.
     Refused,
+    /// Nobody watches it.
+    Idle,
     /// The source was removed, or the server ends.
     Ended,
 }
@@ -151,6 +170,8 @@ pub(crate) struct Worker {
     freed: Arc<EventFd>,
     status: Mutex<Status>,
     fallbacks: Mutex<Fallbacks>,
+    /// Of a source that is pulled on demand.
+    demand: Option<Arc<LiveDemand>>,
 }
 
 impl Worker {
@@ -160,7 +181,12 @@ impl Worker {
         archives: Arc<Archives>,
         own: Arc<[SocketAddr]>,
     ) -> io::Result<Self> {
+        let demand = match spec.used {
+            SourceUse::OnDemand => Some(archives.live().offer(&spec.volume)?),
+            SourceUse::Record | SourceUse::LiveOnly => None,
+        };
         Ok(Self {
+            demand,
             fallbacks: Mutex::new(Fallbacks::new(spec.lower)),
             spec,
             config,
@@ -199,7 +225,17 @@ impl Worker {
         loop {
             // What becomes free from now on may be needed for this attempt.
             self.freed.drain();
-            let error = catch_panic(|| self.record(&mut back_off));
+            if self.await_demand().is_err() {
+                break;
+            }
+            let error = catch_panic(|| match self.spec.used {
+                SourceUse::Record => self.record(&mut back_off),
+                SourceUse::LiveOnly | SourceUse::OnDemand => self.relay(&mut back_off),
+            });
+            if matches!(error, SourceError::Unwanted) {
+                back_off = BackOff::new();
+                continue;
+            }
             if matches!(error, SourceError::Stopped)
                 || self.pause(&error, &mut back_off, None).is_err()
             {
@@ -207,6 +243,31 @@ impl Worker {
             }
         }
         self.status_mut().state = State::Ended;
+    }
+
+    /// Sleeps until the stream is wanted, if it is pulled on demand.
+    fn await_demand(&self) -> Result<(), SourceError> {
+        let Some(demand) = &self.demand else {
+            return Ok(());
+        };
+        while !demand.is_recent() {
+            (self.status_mut().state, self.status_mut().reason) = (State::Idle, None);
+            let wanted = WaitFor::Fd(demand.event(), PollFlags::IN);
+            self.waiter(None).sleep(Some(wanted), Time::MAX)?;
+            demand.drain();
+        }
+        Ok(())
+    }
+
+    /// True if the camera is pulled on demand, and nobody has watched or wanted it for a while.
+    fn is_unwanted(&self, recorder: &RtpRecorder<'_>) -> bool {
+        let Some(demand) = &self.demand else {
+            return false;
+        };
+        if recorder.watchers() > 0 {
+            demand.note_watched();
+        }
+        !demand.is_recent()
     }
 
     /// Publishes the error as the reason, and sleeps until the next attempt.

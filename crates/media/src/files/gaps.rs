@@ -126,14 +126,17 @@ impl Source {
             let entries = self
                 .archive
                 .entries(&self.client, &self.recording, serial)?;
-            for (packet, entry) in (0..).zip(entries.iter().flatten()) {
+            let packets = (0..).zip(entries.iter().flatten());
+            for (packet, entry) in packets.filter(|(_, entry)| entry.kind == Kind::Rtp) {
                 let place = Place { serial, packet };
-                if entry.kind == Kind::Rtp
-                    && place <= to.place
-                    && let ControlFlow::Break(gap) = detector.take(place, entry.media_ns)
+                // The second cut may be at reports, which come before the first packet after the gap.
+                if let ControlFlow::Break(gap) = detector.take(place.min(to.place), entry.media_ns)
                     && place > from.place
                 {
                     return Ok(Some(gap));
+                }
+                if place >= to.place {
+                    break;
                 }
             }
         }

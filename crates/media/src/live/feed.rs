@@ -16,6 +16,9 @@ use crate::sdp::Description;
 /// The most bytes of packets that a feed keeps.
 pub const FEED_BYTES_MAX: usize = 32 << 20;
 
+/// Bytes that a packet takes beside its own: metadata, counts and the allocator's.
+const PACKET_HEAD_BYTES: usize = 128;
+
 /// Packets before the latest key frame are kept for this long after their arrival, for readers that are behind.
 const KEPT_NS: u64 = 2_000_000_000;
 
@@ -126,7 +129,7 @@ impl FeedState {
                 self.key = Some(*frame);
             }
         }
-        self.bytes += packet.len();
+        self.bytes += packet.len() + PACKET_HEAD_BYTES;
         self.packets.push_back(Arc::new(packet));
     }
 
@@ -139,7 +142,7 @@ impl FeedState {
             if self.bytes <= FEED_BYTES_MAX && !(is_old && is_before_key) {
                 break;
             }
-            self.bytes -= oldest.len();
+            self.bytes -= oldest.len() + PACKET_HEAD_BYTES;
             self.packets.pop_front();
             self.first += 1;
         }
@@ -259,6 +262,8 @@ pub struct LiveWriter {
     streams: Arc<LiveStreams>,
     /// Packets that readers do not see yet.
     batch: Vec<LivePacket>,
+    /// It has been told that the stream can be played.
+    is_told: bool,
 }
 
 impl LiveWriter {
@@ -267,6 +272,7 @@ impl LiveWriter {
             feed,
             streams,
             batch: Vec::new(),
+            is_told: false,
         }
     }
 
@@ -293,6 +299,11 @@ impl LiveWriter {
         }
         state.trim();
         wake(&state);
+        let has_picture = state.start(video_track).is_some();
+        drop(state);
+        if has_picture && !std::mem::replace(&mut self.is_told, true) {
+            self.streams.tell_arrival();
+        }
     }
 }
 

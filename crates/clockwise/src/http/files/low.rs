@@ -19,8 +19,11 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::hls::{IMMUTABLE, PLAYLIST};
-use super::{PathPart, QueryPart, SharedApp, plain};
+use super::{PathPart, QueryPart, SharedApp, plain, run_blocking};
 use crate::wire::Problem;
+
+/// A camera that is pulled on demand sends its first key frame within this time, or the request is refused.
+const COMES_WITHIN: Duration = Duration::from_secs(10);
 
 /// A stream is packaged for this long after the last request.
 const WANTED_FOR: Duration = Duration::from_secs(30);
@@ -53,7 +56,7 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PackagedStreams {
-    /// The packaged stream of this name; starts packaging it.
+    /// The packaged stream of this name; starts packaging it. May wait for its camera.
     fn get(&self, app: &SharedApp, name: &str) -> Result<Arc<PackagedStream>, Problem> {
         let none = || {
             Problem::new(
@@ -62,7 +65,7 @@ impl PackagedStreams {
                 "wait for its camera or publisher",
             )
         };
-        let feed = app.archives.live().get(name);
+        let feed = app.archives.live().want(name, COMES_WITHIN);
         let feed = feed.filter(|feed| feed.has_picture()).ok_or_else(none)?;
         let mut by_name = locked(&self.by_name);
         by_name.retain(|_, of| !*of.has_ended.borrow());
@@ -147,6 +150,15 @@ impl PackagedStream {
     }
 }
 
+/// The packaged stream of this name.
+async fn packaged(app: &SharedApp, name: &str) -> Result<Arc<PackagedStream>, Problem> {
+    let name = name.to_owned();
+    run_blocking(Arc::clone(app), move |app| {
+        app.media.packaged.get(app, &name)
+    })
+    .await
+}
+
 /// The delivery directives of a request (RFC 8216bis, section 6.2.5). Players may send others, which are ignored.
 #[derive(Deserialize, Debug)]
 pub(super) struct Directives {
@@ -163,7 +175,7 @@ pub(super) async fn heads(
     app: &SharedApp,
     name: &str,
 ) -> Result<(Arc<LiveFeed>, Vec<TrackHead>), Problem> {
-    let stream = app.media.packaged.get(app, name)?;
+    let stream = packaged(app, name).await?;
     let found = stream.wait_for(|packager| {
         let heads = packager.heads();
         (!heads.is_empty()).then(|| heads.to_vec())
@@ -204,7 +216,7 @@ pub(super) async fn playlist(
             "`_HLS_part` is given without `_HLS_msn`".to_owned(),
         ));
     }
-    let stream = app.media.packaged.get(&app, &name)?;
+    let stream = packaged(&app, &name).await?;
     let found = stream.wait_for(|packager| match packager.is_ready(request) {
         None => Some(None),
         Some(true) => Some(Some(packager.playlist(request.skips))),
@@ -223,7 +235,7 @@ pub(super) async fn master(
     State(app): State<SharedApp>,
     PathPart(name): PathPart<String>,
 ) -> Result<Response, Problem> {
-    let stream = app.media.packaged.get(&app, &name)?;
+    let stream = packaged(&app, &name).await?;
     let found = stream.wait_for(|packager| {
         let codecs = packager.codecs();
         (!codecs.is_empty()).then_some(codecs)
@@ -248,7 +260,7 @@ pub(super) async fn file(
     State(app): State<SharedApp>,
     PathPart((name, file)): PathPart<(String, String)>,
 ) -> Result<Response, Problem> {
-    let stream = app.media.packaged.get(&app, &name)?;
+    let stream = packaged(&app, &name).await?;
     if file == "init.mp4" {
         let found = stream.wait_for(|packager| packager.init().transpose());
         let bytes = found.await.ok_or_else(|| waited(&name))??;

@@ -121,7 +121,7 @@ pub(super) async fn newest(
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
         // A stream that is live only has no volume.
-        if app.archives.live().get(&volume).is_none() {
+        if !app.archives.live().is_known(&volume) {
             app.pool.open_volume(&volume).map_err(Problem::from)?;
         }
         Ok(player(&format!("{volume}, live"), "live"))
@@ -142,6 +142,14 @@ pub(super) async fn all(
     run_blocking(state.0, move |app| {
         let mut rows = String::new();
         let is_visible = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
+        let live_row = |name: &str| {
+            let (path, name) = (encoded(name), escaped(name));
+            format!("<tr><td><a href=\"{path}/live/\">{name}, live</a></td></tr>\n")
+        };
+        let live = app.archives.live().all().into_iter();
+        for feed in live.filter(|of| of.recording().is_none() && is_visible(of.name())) {
+            rows.push_str(&live_row(feed.name()));
+        }
         for volume in app
             .pool
             .volumes()
@@ -153,11 +161,7 @@ pub(super) async fn all(
                 continue;
             };
             if !recordings.is_empty() {
-                rows.push_str(&format!(
-                    "<tr><td><a href=\"{path}/live/\">{name}, live</a></td></tr>\n",
-                    path = encoded(&volume.name),
-                    name = escaped(&volume.name),
-                ));
+                rows.push_str(&live_row(&volume.name));
             }
             for of in recordings.into_iter().rev() {
                 let tracks = track_names(&of);

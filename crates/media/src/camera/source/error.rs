@@ -43,6 +43,8 @@ pub(crate) enum SourceError {
     Closed,
     #[error("no data from the camera for {0}")]
     Silent(Nanos),
+    #[error("nobody watches it")]
+    Unwanted,
     #[error("no packets by {by} for {wait}; trying {other} next", other = .by.other())]
     TransportSilent { by: LowerTransport, wait: Nanos },
     #[error("internal error while talking to the camera: please report the panic in the log")]

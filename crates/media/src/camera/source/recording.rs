@@ -67,6 +67,28 @@ impl Worker {
         self.report_end(number, received, ended, finished)
     }
 
+    /// Sends the camera's packets to those that watch them, and returns why that ended.
+    pub(super) fn relay(&self, back_off: &mut BackOff) -> SourceError {
+        let prepared = self.describe(None).and_then(|(camera, description)| {
+            let prepared = self.set_up(camera, description, None)?;
+            let relayed = prepared.description.clone();
+            Ok((relayed.with_just(&prepared.is_recorded())?, prepared))
+        });
+        let (relayed, prepared) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return error,
+        };
+        let streams = self.archives.live();
+        let mut recorder = match RtpRecorder::live_only(&self.spec.volume, &relayed, streams) {
+            Ok(recorder) => recorder,
+            Err(error) => return error.into(),
+        };
+        recorder.follow();
+        let ended = self.sessions(&mut recorder, 0, prepared, back_off);
+        self.status_mut().tally = recorder.tally();
+        ended
+    }
+
     /// Logs the end of a recording that had `received` so much, and returns why it ended.
     fn report_end(
         &self,
@@ -124,11 +146,17 @@ impl Worker {
             recorder.lose(error.gap_cause());
             let is_over = matches!(
                 error,
-                SourceError::Stopped | SourceError::Record(_) | SourceError::Changed
+                SourceError::Stopped
+                    | SourceError::Record(_)
+                    | SourceError::Changed
+                    | SourceError::Unwanted
             );
             // A camera that has sent nothing must not hold a reservation.
             if is_over || recorder.heard().is_none() {
                 return error;
+            }
+            if self.is_unwanted(recorder) {
+                return SourceError::Unwanted;
             }
             if let Err(error) = self.pause(&error, back_off, Some(recorder)) {
                 return error;

@@ -76,6 +76,9 @@ impl CameraSession<'_> {
             };
             self.update_status(recorder);
             received?;
+            if self.worker.is_unwanted(recorder) {
+                return Err(SourceError::Unwanted);
+            }
             if has_room && !self.is_behind {
                 camera.report(recorder, &self.transports, clock::now());
             }
@@ -250,7 +253,7 @@ impl CameraSession<'_> {
         let gap = self.gap_began.take().zip(recorder.heard());
         match gap.map(|(from, to)| to.saturating_since(from)) {
             None => {
-                status.recording = Some(recording);
+                status.recording = Some(recording).filter(|of| *of > 0);
                 (status.gaps, status.gap_ns) = (0, 0);
                 tracing::info!(%source, volume = self.worker.spec.volume, recording, "recording of a source begins");
             }

@@ -16,7 +16,7 @@ use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 
 use super::SOURCES_MAX;
-use crate::camera::source::{Address, LowerTransport, SourceSpec};
+use crate::camera::source::{Address, LowerTransport, SourceSpec, SourceUse};
 use crate::rtsp::tls::TrustedCertificates;
 
 /// A source in the file.
@@ -26,12 +26,19 @@ struct SourceRecord {
     name: String,
     url: String,
     volume: String,
+    #[serde(default, skip_serializing_if = "is_recorded")]
+    used: SourceUse,
     udp: bool,
     rate_bytes_per_second: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     measured_bytes_per_second: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     certificates: Option<String>,
+}
+
+/// Versions without live sources can read the file if there are none.
+fn is_recorded(used: &SourceUse) -> bool {
+    *used == SourceUse::Record
 }
 
 impl From<&SourceSpec> for SourceRecord {
@@ -47,6 +54,7 @@ impl From<&SourceSpec> for SourceRecord {
                 .shown()
                 .replacen("://", &format!("://{login}"), 1),
             volume: spec.volume.clone(),
+            used: spec.used,
             udp: spec.lower == LowerTransport::Udp,
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
             measured_bytes_per_second: spec.measured.map(|rate| rate.0),
@@ -75,6 +83,7 @@ impl TryFrom<SourceRecord> for SourceSpec {
                 .map_err(|error| format!("certificates of source {:?}: {error}", record.name))?,
             name: record.name,
             volume: record.volume,
+            used: record.used,
             lower: if record.udp {
                 LowerTransport::Udp
             } else {
@@ -166,6 +175,7 @@ mod tests {
             name: "a".to_owned(),
             address: Address::parse("rtsp://u%2F:p%40%22@[::1]:5/x?y=1").unwrap(),
             volume: "v \"".to_owned(),
+            used: SourceUse::Record,
             lower: LowerTransport::Udp,
             rate: Some(BytesPerSecond(7)),
             measured: Some(BytesPerSecond(6)),
@@ -174,6 +184,7 @@ mod tests {
         let other = SourceSpec {
             name: "b".to_owned(),
             address: Address::parse("rtsp://h/").unwrap(),
+            used: SourceUse::OnDemand,
             lower: LowerTransport::Tcp,
             rate: None,
             ..spec.clone()

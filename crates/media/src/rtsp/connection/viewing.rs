@@ -7,6 +7,7 @@
 mod sending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rtsp_types::headers::{NptRange, NptTime, RANGE, Range, SCALE, Scale as ScaleHeader};
 use rtsp_types::{Method, Response, StatusCode};
@@ -24,6 +25,9 @@ use crate::rtsp::access::AccessRight;
 use crate::session::registry::{Session, SessionSubject, SessionUse};
 pub(super) use sending::ViewProgress;
 use sending::{ViewEnd, Viewing};
+
+/// A camera that is pulled on demand sends its first key frame within this time, or players are refused.
+const COMES_WITHIN: Duration = Duration::from_secs(10);
 
 /// A live stream that a session plays.
 pub(super) struct ViewedStream {
@@ -81,13 +85,19 @@ impl Connection<'_> {
             self.may(request, AccessRight::Play, volume)?;
         }
         let streams = self.shared.archives.live();
-        let feeds: Vec<_> = target
-            .volumes
-            .iter()
-            .map(|name| streams.get(name))
-            .collect();
-        let feeds: Option<Vec<_>> = feeds.into_iter().collect();
+        let wanted = |name: &String| streams.want(name, COMES_WITHIN);
+        let feeds: Option<Vec<_>> = target.volumes.iter().map(wanted).collect();
         let Some(feeds) = feeds else {
+            let mut names = target.volumes.iter();
+            // A camera that is pulled on demand, and has sent nothing.
+            if let Some(name) =
+                names.find(|name| streams.get(name).is_none() && streams.is_known(name))
+            {
+                let why = format!(
+                    "the camera of stream {name:?} sends nothing; `clockwise source show {name}` has the reason"
+                );
+                return Err(answer(Some(request), StatusCode::NotFound).reason(why));
+            }
             return match target.is_live {
                 true => Err(self.no_stream(request, &target)),
                 false => Ok(None),
