@@ -302,7 +302,7 @@ fn now_is_where_it_is_recorded() {
         player.packets.clear();
         player.ask("PLAY", "cam", "Range: npt=now-\r\n", "").is(200);
         let first = seen(&player.packets_on(0, 1)[0]).2;
-        assert_eq!(u64::from(first), 339 / GOP * GOP);
+        assert_eq!(first, 339 / GOP * GOP);
         player.ask("PAUSE", "cam", "", "").is(200);
     }
     client.ask("TEARDOWN", "cam", "", "").is(200);
