@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -20,6 +21,12 @@ use crate::wire::recordings::RetentionView;
 use crate::wire::sessions::RtspSessionView;
 use crate::wire::sources::{SourceTransport, SourceView};
 use crate::wire::view::VolumeView;
+
+/// A volume that the server still looks through is deleted within this time, or not at all.
+const IN_USE_MAX: Duration = Duration::from_secs(10);
+
+/// The pause between two attempts to delete it.
+const IN_USE_PAUSE: Duration = Duration::from_millis(100);
 
 /// `clockwise camera`.
 #[derive(Subcommand, Debug)]
@@ -108,13 +115,27 @@ pub(super) fn run(
             })?;
             if *recordings {
                 let volume = volume::path(&source.volume)?;
-                let _: VolumeView =
-                    output.during("deleting the volume", || block_on(client.delete(&volume)))?;
+                output.during("deleting the volume", || delete_volume(client, &volume))?;
             }
             output.result(&source, || removed_text(&source, *recordings))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes the volume of a source that has ended. The server may look through its recordings for a moment after that.
+fn delete_volume(client: &ApiClient, path: &str) -> Result<VolumeView, Failure> {
+    let until = Instant::now() + IN_USE_MAX;
+    loop {
+        match block_on(client.delete(path)) {
+            Err(failure)
+                if failure.what.contains("in use by recordings") && Instant::now() < until =>
+            {
+                std::thread::sleep(IN_USE_PAUSE);
+            }
+            deleted => return deleted,
+        }
+    }
 }
 
 fn add(client: &ApiClient, args: &AddArgs, output: &Output) -> Result<(), Failure> {

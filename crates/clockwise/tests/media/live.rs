@@ -166,6 +166,7 @@ fn stream_may_be_live_only() {
         client.ask("DESCRIBE", "door", "", "").status == 200
     });
     let mut player = playing(address, "door");
+    assert_eq!(bodies(&player.packets_on(0, 1)), [b"first"]);
     // Far more than a block.
     for number in 2..500_u16 {
         camera.packet(0, &rtp(number, number.into(), 7, &[number as u8; 1_300]));
