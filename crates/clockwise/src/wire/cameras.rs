@@ -52,7 +52,7 @@ pub struct CameraTrack {
     pub is_recorded: bool,
 }
 
-/// What a camera sends, and how it is recorded.
+/// The tracks and rate of a camera, and its recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AddedCamera {
     /// The source that records it.

@@ -51,7 +51,7 @@ pub struct TimelineEntry {
     pub cause: Option<String>,
 }
 
-/// What was recorded in a range of times, and the gaps.
+/// The recorded times within a range, and the gaps.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TimelineView {
     /// In the order of their times.

@@ -246,7 +246,7 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
         "video.currentTime < 10 && video.currentTime > 0.2 && !video.paused && !video.seeking",
     ));
     browser.does(&with_video("video.playbackRate = 2"));
-    // What is overwritten meanwhile is skipped.
+    // The page skips segments that are overwritten meanwhile.
     let bar = "document.getElementById('at')";
     let value = |browser: &mut Browser, name: &str| {
         let value = browser.does(&format!("Number({bar}.{name})"));

@@ -64,7 +64,7 @@ fn a_list_of_a_range_names_the_segments_of_the_whole() {
     }
 }
 
-/// What was listed stays as it is while the recording grows, until it is overwritten.
+/// Listed segments stay as they are while the recording grows, until they are overwritten.
 #[test]
 fn listed_segments_stay_while_a_recording_grows() {
     for (camera, seed) in [

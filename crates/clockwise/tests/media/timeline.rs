@@ -1,4 +1,4 @@
-//! What was recorded when, and why not in between: kept over restarts and a kill.
+//! The times of recordings and the causes of gaps survive restarts and a kill.
 
 use serde_json::Value;
 use testkit::rtsp::camera::Camera;

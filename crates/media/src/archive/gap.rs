@@ -58,7 +58,7 @@ impl GapCause {
     }
 }
 
-/// What precedes a block that does not continue the one before.
+/// The gap before a block that does not continue the previous one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GapBefore {
     /// Why nothing was recorded.

@@ -1,4 +1,4 @@
-//! What was recorded when, and why not in between.
+//! The times of recordings, and the cause of each gap between them.
 //!
 //! It comes from the index: each section names the latest gaps up to its end, so a recording takes one or two reads,
 //! and one more for every 256 gaps.
@@ -57,7 +57,7 @@ pub fn candidates(recordings: &[Recording], unix_ns: &Range<u64>) -> Vec<Recordi
 }
 
 impl Archive {
-    /// What was recorded in a range of times. A gap between recordings before this version has an unknown cause, and
+    /// The recorded times within a range, and the gaps. A gap between recordings before this version has an unknown cause, and
     /// gaps within them are not known. The gap after the last recording ends with the range.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ pub struct ExportArgs {
     /// The end, in the same forms [default: now, or the recording's end].
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// What the file shows of times in which nothing was recorded.
+    /// The treatment of times in which nothing was recorded.
     #[arg(long, value_enum, default_value_t, conflicts_with = "number")]
     gaps: Gaps,
     /// The time zone of the times, such as Europe/Amsterdam [default: the host's].

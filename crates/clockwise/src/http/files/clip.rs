@@ -28,7 +28,7 @@ pub(super) struct ClipQuery {
     from: Option<String>,
     /// The end, as in RFC 3339.
     until: Option<String>,
-    /// What becomes of gaps.
+    /// The treatment of gaps.
     #[serde(default)]
     gaps: Gaps,
     /// The time zone of times in errors.

@@ -1,4 +1,4 @@
-//! What the page of a recording needs to know: its times, and how its tracks can be shown.
+//! The facts for the page of a recording: its times, and how its tracks can be shown.
 
 use std::sync::Arc;
 

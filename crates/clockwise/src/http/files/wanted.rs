@@ -17,7 +17,7 @@ const WHOLE_NS_MAX: u64 = 3_600 * 1_000_000_000;
 /// The end of an active recording that is listed without a range.
 pub(super) const END_NS: u64 = 2 * 60 * 1_000_000_000;
 
-/// What a player asks for.
+/// The request of a player.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {

@@ -1,4 +1,4 @@
-//! What was recorded when, and why not in between.
+//! The times of recordings, and the cause of each gap between them.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -25,7 +25,7 @@ pub(super) struct TimelineQuery {
     until_unix_ns: Option<u64>,
 }
 
-/// What was recorded in a volume in a range of times, and each gap with its cause. Gaps within recordings are those
+/// The recorded times of a volume within a range, and each gap with its cause. Gaps within recordings are those
 /// between sessions with a camera, and of at least 8 s without a packet. At most 1,000 entries.
 #[utoipa::path(get, path = "/v1/volumes/{name}/timeline", params(("name" = String, Path), TimelineQuery),
     responses((status = 200, body = TimelineView), (status = 400, body = Problem), (status = 404, body = Problem),

@@ -287,6 +287,28 @@ impl Connection<'_> {
         }
     }
 
+    /// The next request that has arrived while packets are sent; `None` while the peer does not take the replies.
+    pub(in crate::rtsp::connection) fn next_request(
+        &mut self,
+        output: &PlayerOutput<'_>,
+    ) -> Result<Option<Box<ClientRequest>>, ConnectionError> {
+        loop {
+            // The rest of a packet of the peer may arrive later.
+            if output.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
+                return Ok(None);
+            }
+            match self.input.next_item()? {
+                Next::More => return Ok(None),
+                Next::Response(_) => {}
+                Next::Packet { len, .. } => self.skipping = len,
+                Next::Request(request) => {
+                    self.heard = clock::now();
+                    return Ok(Some(request));
+                }
+            }
+        }
+    }
+
     /// Answers requests while packets are sent, as long as the peer takes the replies.
     fn answer_while_playing(
         &mut self,
@@ -295,20 +317,9 @@ impl Connection<'_> {
         id: &str,
     ) -> Result<Option<PlayEnd>, ConnectionError> {
         loop {
-            // The rest of a packet of the peer may arrive later.
-            if out.output.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
+            let Some(request) = self.next_request(&out.output)? else {
                 return Ok(None);
-            }
-            let request = match self.input.next_item()? {
-                Next::More => return Ok(None),
-                Next::Response(_) => continue,
-                Next::Packet { len, .. } => {
-                    self.skipping = len;
-                    continue;
-                }
-                Next::Request(request) => request,
             };
-            self.heard = clock::now();
             let refused = self.admit(&request)?;
             let in_session = |status| -> Answer {
                 answer(Some(&request), status).session(id, self.shared.config.timeout)

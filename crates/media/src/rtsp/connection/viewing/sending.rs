@@ -17,7 +17,6 @@ use super::super::{ANSWER_WITHIN, ClientRequest, Connection, ConnectionError};
 use super::{ViewedStream, Wish, wish};
 use crate::live::{LiveOut, LiveReader};
 use crate::play::OutPacket;
-use crate::rtsp::input::Next;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::transport::Transport;
@@ -355,19 +354,9 @@ impl Connection<'_> {
         id: &str,
     ) -> Result<Option<Box<ClientRequest>>, ConnectionError> {
         loop {
-            if viewing.output.has_too_many_replies() || (self.skipping > 0 && !self.skip()) {
+            let Some(request) = self.next_request(&viewing.output)? else {
                 return Ok(None);
-            }
-            let request = match self.input.next_item()? {
-                Next::More => return Ok(None),
-                Next::Response(_) => continue,
-                Next::Packet { len, .. } => {
-                    self.skipping = len;
-                    continue;
-                }
-                Next::Request(request) => request,
             };
-            self.heard = clock::now();
             let refused = self.admit(&request)?;
             let in_session =
                 |status| answer(Some(&request), status).session(id, self.shared.config.timeout);
