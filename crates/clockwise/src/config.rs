@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
-pub use self::http::HttpConfig;
+pub use self::http::{HttpConfig, WebRtcConfig};
 pub use self::link::{LinkAdmission, LinkConfig};
 use crate::exports::ExportsConfig;
 use crate::exports::fuse::FuseConfig;

@@ -141,6 +141,8 @@ impl Server {
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
         if let Some(listener) = browsers {
+            let door = rtsp.as_ref().map(media::Server::door);
+            browsers::offer_webrtc(&listener, config, &app, door)?;
             let limits = ConnectionLimits::of(descriptors);
             tasks.push(browsers::serve(
                 listener, config, &app, access, limits, ended,

@@ -34,6 +34,7 @@
 //! | [camera] | cameras that the server pulls from | rtsp, record |
 //! | [files] | recordings as media files | archive, rtp |
 //! | [packager] | live streams in parts, for browsers | files, live |
+//! | [webrtc] | live streams for browsers over WebRTC | live, rtsp |
 //!
 //! # Deliberately absent
 //!
@@ -54,5 +55,6 @@ pub mod rtp;
 pub mod rtsp;
 pub mod sdp;
 pub mod session;
+pub mod webrtc;
 
 pub use rtsp::server::{MediaConfig, Server, StartError};

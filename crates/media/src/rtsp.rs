@@ -2,6 +2,7 @@
 
 pub mod access;
 pub(crate) mod connection;
+pub mod door;
 pub mod input;
 pub(crate) mod link;
 pub(crate) mod poll;

@@ -9,6 +9,17 @@ use super::tcp;
 use crate::failure::{Failure, SourceFile};
 use crate::http::files::Origins;
 
+/// Where WebRTC is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WebRtcConfig {
+    /// By UDP, at the address and port of HTTP.
+    AsHttp,
+    /// By UDP and TCP, at this address.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
 /// The HTTP service for browsers.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
@@ -16,6 +27,8 @@ pub struct HttpConfig {
     pub address: SocketAddr,
     /// The origins whose pages may fetch recordings, besides the server's own pages.
     pub origins: Option<Origins>,
+    /// Where WebRTC is served.
+    pub webrtc: WebRtcConfig,
 }
 
 #[derive(Deserialize, Default)]
@@ -23,6 +36,7 @@ pub struct HttpConfig {
 pub(super) struct Section {
     listen: Option<Spanned<String>>,
     allow_origin: Option<Spanned<Vec<String>>>,
+    webrtc: Option<Spanned<String>>,
 }
 
 impl Section {
@@ -40,10 +54,21 @@ impl Section {
             })
         });
         let origins = origins.transpose()?;
+        let webrtc = match &self.webrtc {
+            None => WebRtcConfig::AsHttp,
+            Some(said) if said.get_ref() == "off" => WebRtcConfig::Off,
+            Some(said) => WebRtcConfig::At(tcp(source, said)?),
+        };
+        if let (None, Some(said)) = (&self.listen, &self.webrtc) {
+            return Err(source
+                .bad_input(said.span(), "`webrtc` has no effect without `listen`")
+                .help("set `listen` to an address, or remove `webrtc`"));
+        }
         match (&self.listen, allowed) {
             (Some(listen), _) => Ok(Some(HttpConfig {
                 address: tcp(source, listen)?,
                 origins,
+                webrtc,
             })),
             (None, Some(named)) => Err(source
                 .bad_input(

@@ -11,11 +11,13 @@
 //! | `/media/{volume}/{number}/` | a page that plays the recording |
 //! | `/media/{volume}/live/` | the same page, playlists and times of the newest recording |
 //! | `/media/{volume}/live/low/...` | what arrives now, in parts (low-latency HLS) |
+//! | `/media/{volume}/live/whep` | plays what arrives now, by WebRTC |
+//! | `/media/{volume}/whip`, `/media/{volume}/live/whip` | publish by WebRTC: recorded, live only |
 //! | `/player/...` | the script and style of the page |
 //! | `/media/` | a page that lists all recordings |
 //!
 //! These paths are served on the control socket, and over TCP if `[http] listen` is set. All reads are best
-//! effort, and nothing can be changed here. Files are generated while they are sent, each on a thread of its
+//! effort, and nothing can be changed here except by publishing. Files are generated while they are sent, each on a thread of its
 //! own, so a slow client delays only its own file.
 
 mod clip;
@@ -32,9 +34,10 @@ mod slots;
 mod summary;
 mod visitors;
 mod wanted;
+mod webrtc;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -42,7 +45,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use generated::GeneratedBody;
 use hyper::body::Bytes;
 use serde::Deserialize;
@@ -52,12 +55,14 @@ use crate::wire::MISSING_BLOCKS;
 pub use origins::{OriginError, Origins};
 use slots::Slots;
 pub use visitors::asking;
+pub use webrtc::HttpPeer;
 
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
 use crate::wire::Problem;
 use media::archive::archives::{OpenError, RecordingInfo};
 use media::archive::{Archive, ArchiveError, Recording};
 use media::files::{Emit, ExportError, SegmentCache, Source};
+use media::webrtc::WebRtc;
 
 /// The most exports at a time. Each needs a thread, a block and a fragment in memory.
 const EXPORTS_MAX: usize = 16;
@@ -86,6 +91,7 @@ pub struct Media {
     plans: file::PlanCache,
     segments_told: SegmentCache,
     packaged: low::PackagedStreams,
+    webrtc: Mutex<Option<Arc<WebRtc>>>,
 }
 
 impl Default for Media {
@@ -96,6 +102,7 @@ impl Default for Media {
             plans: file::PlanCache::default(),
             segments_told: SegmentCache::default(),
             packaged: low::PackagedStreams::default(),
+            webrtc: Mutex::default(),
         }
     }
 }
@@ -105,6 +112,20 @@ impl Media {
     pub fn close(&self) {
         self.exports.close();
         self.segments.close();
+        let webrtc = self.webrtc.lock();
+        drop(webrtc.unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Offers WebRTC.
+    pub fn serve_webrtc(&self, service: WebRtc) {
+        let webrtc = self.webrtc.lock();
+        *webrtc.unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(service));
+    }
+
+    /// The WebRTC service, if the server has one.
+    fn webrtc(&self) -> Option<Arc<WebRtc>> {
+        let webrtc = self.webrtc.lock();
+        webrtc.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// True if the server is ending.
@@ -216,7 +237,7 @@ fn open_in(
     })
 }
 
-/// The routes that only read.
+/// The routes of recordings and streams.
 pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/media/", get(page::all))
@@ -229,6 +250,12 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/media/{volume}/live/low/index.m3u8", get(low::master))
         .route("/media/{volume}/live/low/media.m3u8", get(low::playlist))
         .route("/media/{volume}/live/low/{file}", get(low::file))
+        .route("/media/{volume}/live/whep", post(webrtc::watch))
+        .route("/media/{volume}/live/whep/{id}", delete(webrtc::end))
+        .route("/media/{volume}/live/whip", post(webrtc::relay))
+        .route("/media/{volume}/live/whip/{id}", delete(webrtc::end))
+        .route("/media/{volume}/whip", post(webrtc::record))
+        .route("/media/{volume}/whip/{id}", delete(webrtc::end))
         .route("/media/{volume}/{number}/recording.json", get(summary::one))
         .route("/player/{file}", get(page::file))
         .route("/media/{volume}/{number}/recording.mp4", get(file::mp4))

@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use media::rtsp::access::Access;
+use media::rtsp::door::Door;
+use media::webrtc::WebRtc;
 use peers::connection_limits::ConnectionLimits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::api;
-use crate::config::Config;
+use crate::config::{Config, WebRtcConfig};
 use crate::failure::Failure;
 use crate::http::App;
-use crate::http::files::{self, Origins};
+use crate::http::files::{self, HttpPeer, Origins};
 
 /// Listens at the address of `config`, if it has one.
 pub(super) async fn listen(config: &Config) -> Result<Option<TcpListener>, Failure> {
@@ -26,6 +28,37 @@ pub(super) async fn listen(config: &Config) -> Result<Option<TcpListener>, Failu
         )
     })?;
     Ok(Some(listener))
+}
+
+/// Offers WebRTC, at the port of HTTP unless `config` says otherwise.
+pub(super) fn offer_webrtc(
+    http: &TcpListener,
+    config: &Config,
+    app: &App,
+    door: Option<Door>,
+) -> Result<(), Failure> {
+    let asked = config.http.as_ref().map(|of| &of.webrtc);
+    let (address, by_tcp) = match asked {
+        None | Some(WebRtcConfig::Off) => return Ok(()),
+        Some(WebRtcConfig::At(address)) => (*address, true),
+        Some(WebRtcConfig::AsHttp) => match http.local_addr() {
+            Ok(address) => (address, false),
+            Err(_) => return Ok(()),
+        },
+    };
+    match WebRtc::start(address, by_tcp, Arc::clone(&app.archives), door) {
+        Ok(service) => app.media.serve_webrtc(service),
+        Err(error) if by_tcp => {
+            return Err(
+                Failure::failed(format!("cannot listen at {address} for WebRTC: {error}"))
+                    .help("set another address as `webrtc` in [http], or \"off\""),
+            );
+        }
+        Err(error) => {
+            tracing::warn!(%address, %error, "WebRTC is not served, because its UDP port cannot be used; `webrtc` in [http] sets another");
+        }
+    }
+    Ok(())
 }
 
 /// Serves recordings until the server ends.
@@ -47,6 +80,10 @@ pub(super) fn serve(
         let router = match (&access, peer) {
             (Some(access), Some(peer)) => files::asking(files.clone(), Arc::clone(access), peer),
             _ => files.clone(),
+        };
+        let router = match peer {
+            Some(peer) => router.layer(axum::Extension(HttpPeer(peer))),
+            None => router,
         };
         // The check of the origin precedes that of the user: browsers send preflight requests without credentials.
         match origins.clone() {

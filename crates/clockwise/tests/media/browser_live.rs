@@ -10,6 +10,22 @@ use testkit::site::outcome;
 use testkit::skip::have;
 use testkit::until;
 
+/// Publishes pictures and sound for ten minutes, encoded so.
+pub(crate) fn publish_with(encoded: &str, address: SocketAddr) -> Process {
+    let mut command = ffmpeg();
+    let inputs = [
+        "testsrc2=size=320x240:rate=25:duration=600",
+        "sine=frequency=440:sample_rate=48000:duration=600",
+    ];
+    for input in inputs {
+        command.args(["-re", "-f", "lavfi", "-i", input]);
+    }
+    command
+        .args(encoded.split(' '))
+        .args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
+    Process::spawn(command.arg(format!("rtsp://{address}/cam")))
+}
+
 /// The live page survives all that happens to a camera and to a server, and shows what comes next by itself.
 #[test]
 fn the_live_page_follows_from_recording_to_recording() {

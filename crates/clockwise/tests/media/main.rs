@@ -56,4 +56,5 @@ mod tape;
 mod timeline;
 mod tls;
 mod together;
+mod webrtc;
 mod wire;

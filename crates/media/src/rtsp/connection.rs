@@ -224,6 +224,8 @@ pub(crate) struct Connection<'a> {
     /// Bytes of a packet that are to be skipped when they arrive.
     skipping: usize,
     guard: Guard,
+    /// Another service of this process has admitted the peer.
+    is_admitted: bool,
     session: Option<RtspSession>,
     /// The reservation of the recording that is being made.
     recording: Option<Arc<Session>>,
@@ -266,8 +268,17 @@ impl<'a> Connection<'a> {
             recording: None,
             view_progress: ViewProgress::default(),
             guard: Guard::default(),
+            is_admitted: false,
             session: None,
             heard: clock::now(),
+        }
+    }
+
+    /// A connection whose peer another service of this process has admitted.
+    pub(crate) fn admitted(shared: &'a Shared, link: Link, peer: SocketAddr) -> Self {
+        Self {
+            is_admitted: true,
+            ..Self::new(shared, link, peer, peer)
         }
     }
 

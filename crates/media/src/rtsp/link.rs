@@ -5,8 +5,7 @@
 //! are encrypted into another buffer, which may hold bytes that the socket has not taken yet.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -14,9 +13,28 @@ use rustls::InvalidMessage;
 
 use crate::rtsp::poll::Wait;
 
+/// A stream socket, of a network or within the process.
+struct Socket(OwnedFd);
+
+impl Read for &Socket {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, out)?)
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A connection.
 pub(crate) struct Link {
-    socket: TcpStream,
+    socket: Socket,
     tls: Option<Box<Tls>>,
 }
 
@@ -43,28 +61,31 @@ fn count_of(result: Result<usize, Errno>) -> io::Result<Option<usize>> {
     )
 }
 
-impl From<TcpStream> for Link {
-    fn from(socket: TcpStream) -> Self {
-        Self { socket, tls: None }
+impl<S: Into<OwnedFd>> From<S> for Link {
+    fn from(socket: S) -> Self {
+        Self {
+            socket: Socket(socket.into()),
+            tls: None,
+        }
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.0.as_fd()
     }
 }
 
 impl Link {
     /// A link over TLS. The handshake begins with the first read or write.
-    pub(crate) fn secure(socket: TcpStream, connection: rustls::Connection) -> Self {
+    pub(crate) fn secure(socket: impl Into<OwnedFd>, connection: rustls::Connection) -> Self {
         let tls = Tls {
             connection,
             plain: 0,
             is_over: false,
         };
         Self {
-            socket,
+            socket: Socket(socket.into()),
             tls: Some(Box::new(tls)),
         }
     }
@@ -92,7 +113,7 @@ impl Link {
                 flags |= PollFlags::OUT;
             }
         }
-        wait.add(self.socket.as_fd(), flags, event);
+        wait.add(self.socket.0.as_fd(), flags, event);
     }
 
     /// Reads bytes that have arrived. `None`: none have; `Some(0)`: the peer has closed the connection.
@@ -101,7 +122,7 @@ impl Link {
     /// When the connection has failed.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => count_of(rustix::io::read(&self.socket, out)),
+            None => count_of(rustix::io::read(&self.socket.0, out)),
             Some(tls) => tls.read(&self.socket, out),
         }
     }
@@ -112,7 +133,7 @@ impl Link {
     /// When the connection has failed.
     pub(crate) fn readv(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match (&mut self.tls, parts) {
-            (None, parts) => count_of(rustix::io::readv(&self.socket, parts)),
+            (None, parts) => count_of(rustix::io::readv(&self.socket.0, parts)),
             // The bytes for the other parts are decrypted already, and are read the next time.
             (Some(tls), [first, ..]) => tls.read(&self.socket, first),
             (Some(_), []) => Ok(None),
@@ -125,7 +146,7 @@ impl Link {
     /// When the connection has failed.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => count_of(rustix::io::write(&self.socket, bytes)),
+            None => count_of(rustix::io::write(&self.socket.0, bytes)),
             Some(tls) => tls.write(&self.socket, |writer| writer.write(bytes)),
         }
     }
@@ -136,7 +157,7 @@ impl Link {
     /// When the connection has failed.
     pub(crate) fn writev(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            None => count_of(rustix::io::writev(&self.socket, parts)),
+            None => count_of(rustix::io::writev(&self.socket.0, parts)),
             Some(tls) => tls.write(&self.socket, |writer| writer.write_vectored(parts)),
         }
     }
@@ -154,7 +175,7 @@ impl Link {
 }
 
 impl Tls {
-    fn flush(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
+    fn flush(&mut self, mut socket: &Socket) -> io::Result<bool> {
         while self.connection.wants_write() {
             if let Err(error) = self.connection.write_tls(&mut socket) {
                 return match error.kind() {
@@ -180,7 +201,7 @@ impl Tls {
         }
     }
 
-    fn read(&mut self, mut socket: &TcpStream, out: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, mut socket: &Socket, out: &mut [u8]) -> io::Result<Option<usize>> {
         self.flush(socket)?;
         if let Some(count) = self.take(out)? {
             return Ok(Some(count));
@@ -202,7 +223,7 @@ impl Tls {
 
     fn write(
         &mut self,
-        socket: &TcpStream,
+        socket: &Socket,
         write: impl FnOnce(&mut rustls::Writer<'_>) -> io::Result<usize>,
     ) -> io::Result<Option<usize>> {
         if !self.flush(socket)? {

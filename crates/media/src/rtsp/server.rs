@@ -15,6 +15,7 @@ use sched::units::{Bytes, BytesPerSecond};
 use crate::archive::archives::Archives;
 use crate::rtsp::access::Access;
 use crate::rtsp::connection::Connection;
+use crate::rtsp::door::Door;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::tls::{self, TlsConfig, TlsError};
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
     shared: Arc<Shared>,
+    door: Door,
     limits: Arc<ConnectionLimits>,
     address: Option<SocketAddr>,
     tls_address: Option<SocketAddr>,
@@ -125,8 +127,13 @@ impl Server {
             .name("rtsp".to_owned())
             .spawn(move || acceptor.serve(&listeners))
             .map_err(|error| host(&error))?;
+        let door = Door {
+            shared: Arc::clone(&shared),
+            threads: Arc::default(),
+        };
         Ok(Self {
             shared,
+            door,
             limits,
             address: addresses[0],
             tls_address: addresses[1],
@@ -155,6 +162,12 @@ impl Server {
             .collect()
     }
 
+    /// A door for other services of this process.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.door.clone()
+    }
+
     /// The number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -170,6 +183,7 @@ impl Drop for Server {
             // The listener waits for all connections.
             let _ = listener.join();
         }
+        self.door.join();
     }
 }
 

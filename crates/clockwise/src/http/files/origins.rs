@@ -58,8 +58,8 @@ impl Origins {
     /// The middleware that answers preflight requests and adds the headers.
     pub fn layer(&self) -> CorsLayer {
         let layer = CorsLayer::new()
-            .allow_methods([Method::GET, Method::HEAD])
-            .allow_headers([header::IF_RANGE, header::RANGE])
+            .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])
+            .allow_headers([header::CONTENT_TYPE, header::IF_RANGE, header::RANGE])
             .expose_headers(EXPOSED_HEADERS)
             .max_age(PREFLIGHT_MAX_AGE);
         match self {

@@ -16,6 +16,8 @@ const LOST_S = 15;
 const MARGIN_S = 5;
 const ASK_MS = 2000;
 const RETRY_MS = 1000;
+// WebRTC shows its first picture within this time, or HLS is tried.
+const WEBRTC_MS = 4000;
 
 // What is known of the recording: recording.json.
 let known = null;
@@ -140,24 +142,74 @@ async function listed(from, isWanted) {
 
 // Ways to play, the best first. Each takes {from, startAt, onEnd} and returns {stop, date, goTo}, or null if this
 // browser cannot play in this way. The next way is tried then.
-const WAYS = [
-  // Place for WebRTC, for the live page (from === null) only.
-  playWithScript,
-  playWithBrowser,
-];
+const WAYS = [playWithScript, playWithBrowser];
 
-// Until then the live page plays without parts: the stream has none.
-let withoutPartsUntil = 0;
+// Ways to play what arrives now, for the live page only.
+const LIVE_WAYS = [playWebRtc, playParts];
+
+// Until then the live page does not play in this way, because that did not work.
+const withoutUntil = new Map();
+
+function without(way, ms) {
+  withoutUntil.set(way, Date.now() + ms);
+  restart();
+}
+
+// Plays what arrives now by WebRTC (WHEP), if that carries all tracks that this browser plays. A camera with sound in
+// AAC plays by HLS: WebRTC has no AAC.
+function playWebRtc() {
+  if (!window.RTCPeerConnection || new URLSearchParams(location.search).has("hls")) return null;
+  const tracks = known.tracks.filter(canPlay);
+  if (!tracks.every(of => of.is_webrtc)) return null;
+  const peer = new RTCPeerConnection();
+  const stream = new MediaStream();
+  let isStopped = false, session = null, seen = 0;
+  for (const kind of ["video", "audio"]) {
+    if (tracks.some(of => of.is_picture === (kind === "video"))) peer.addTransceiver(kind, { direction: "recvonly" });
+  }
+  const fails = ms => { if (!isStopped) without(playWebRtc, ms); };
+  // The network may not let it through: HLS is tried then.
+  const late = setTimeout(() => seen || fails(60000), WEBRTC_MS);
+  const watch = setInterval(() => { seen = video.currentTime; }, 500);
+  peer.addEventListener("track", event => {
+    stream.addTrack(event.track);
+    // Pictures are shown as they arrive, and do not wait for a network that may become slower.
+    if ("jitterBufferTarget" in event.receiver) event.receiver.jitterBufferTarget = 0;
+  });
+  peer.addEventListener("connectionstatechange", () => ["failed", "closed", "disconnected"].includes(peer.connectionState) && fails(seen ? 0 : 60000));
+  const begin = async () => {
+    await peer.setLocalDescription();
+    // The server answers at its own addresses, so it needs none of this browser's.
+    const answer = await fetch(page + "whep", { method: "POST", headers: { "Content-Type": "application/sdp" }, body: peer.localDescription.sdp });
+    if (answer.status !== 201) return fails(answer.status === 404 && known.is_recorded ? 1000 : 60000);
+    session = new URL(answer.headers.get("Location"), page).href;
+    if (isStopped) return end();
+    problem("network");
+    await peer.setRemoteDescription({ type: "answer", sdp: await answer.text() });
+    video.srcObject = stream;
+    video.play().catch(() => {});
+  };
+  const end = () => session && fetch(session, { method: "DELETE", keepalive: true }).catch(() => {});
+  begin().catch(() => fails(1000));
+  return {
+    stop() {
+      isStopped = true;
+      clearTimeout(late);
+      clearInterval(watch);
+      peer.close();
+      video.srcObject = null;
+      end();
+    },
+    // About the present: the delay is less than a second.
+    date: () => seen ? Date.now() : null,
+    goTo: () => false,
+  };
+}
 
 // Plays what arrives now, in parts (low-latency HLS), for the live page only.
 function playParts(onEnd) {
-  if (Date.now() < withoutPartsUntil) return null;
   const settings = { lowLatencyMode: true, liveSyncDuration: undefined, maxLiveSyncPlaybackRate: 1.3 };
-  const onMissing = () => {
-    withoutPartsUntil = Date.now() + 10000;
-    restart();
-  };
-  return playWithScript({ from: null, onEnd }, page + "low/index.m3u8", settings, onMissing);
+  return playWithScript({ from: null, onEnd }, page + "low/index.m3u8", settings, () => without(playParts, 10000));
 }
 
 // Plays HLS by hls.js and Media Source Extensions.
@@ -268,12 +320,14 @@ async function play(from) {
   if (!known.tracks.some(canPlay)) return;
   const onEnd = last => isMine() && goOn(last);
   if (isLivePage && from === null && known.is_recorded) {
-    const started = playParts(onEnd);
-    if (started) {
-      problem("nothing");
-      playing = { ...started, from, number: known.number };
-      video.play().catch(() => {});
-      return;
+    for (const way of LIVE_WAYS) {
+      const started = Date.now() < (withoutUntil.get(way) ?? 0) ? null : way(onEnd);
+      if (started) {
+        problem("nothing");
+        playing = { ...started, from, number: known.number };
+        video.play().catch(() => {});
+        return;
+      }
     }
   }
   // The oldest segments may be overwritten before they are shown.

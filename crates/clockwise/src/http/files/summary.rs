@@ -34,6 +34,8 @@ struct TrackSummary {
     number: usize,
     encoding: String,
     is_picture: bool,
+    /// True if WebRTC carries it.
+    is_webrtc: bool,
     /// Its name for players (RFC 6381); absent if it is not in segments.
     codec: Option<String>,
     /// Why it is not in segments.
@@ -81,6 +83,7 @@ fn tracks(description: &Description, heads: &[TrackHead]) -> Vec<TrackSummary> {
             number,
             encoding: track.encoding.clone(),
             is_picture: description.is_picture(number),
+            is_webrtc: media::webrtc::carries(track),
             codec: head.map(|head| head.codec.clone()),
             why_not: match (head, exports(track).mp4) {
                 (Some(_), _) => None,

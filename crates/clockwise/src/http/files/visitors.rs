@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use engine::clock;
-use media::rtsp::access::{Access, Visitor, VisitorRefusal};
+use media::rtsp::access::{Access, AccessRight, Visitor, VisitorRefusal};
 
 use crate::wire::Problem;
 
@@ -44,6 +44,15 @@ fn volume(path: &str) -> Option<String> {
     Some(name.decode_utf8_lossy().into_owned())
 }
 
+/// The right that a path needs: publishers record.
+fn right(path: &str) -> AccessRight {
+    let mut behind = path.split('/').skip(3);
+    match behind.any(|part| part == "whip") {
+        true => AccessRight::Record,
+        false => AccessRight::Play,
+    }
+}
+
 async fn ask(
     State(visitor): State<ConnectionVisitor>,
     mut request: Request,
@@ -52,12 +61,14 @@ async fn ask(
     let target = request.uri().path_and_query().map_or("/", |of| of.as_str());
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.map(|value| value.to_str().unwrap_or(""));
-    let volume = volume(request.uri().path());
+    let path = request.uri().path();
+    let volume = volume(path);
+    let right = right(path);
     let admitted = visitor.lock().admit(
         request.method().as_str(),
         target,
         authorization,
-        volume.as_deref(),
+        volume.as_deref().map(|volume| (right, volume)),
         clock::now(),
     );
     match admitted {
@@ -115,6 +126,20 @@ mod tests {
             ("/", None),
         ] {
             assert_eq!(volume(path).as_deref(), of, "{path}");
+        }
+    }
+
+    #[test]
+    fn publishing_needs_the_right_to_record() {
+        for (path, of) in [
+            ("/media/cam/whip", AccessRight::Record),
+            ("/media/cam/live/whip", AccessRight::Record),
+            ("/media/cam/live/whip/0123", AccessRight::Record),
+            ("/media/whip/live/whep", AccessRight::Play),
+            ("/media/cam/live/whep/0123", AccessRight::Play),
+            ("/media/whip/1/index.m3u8", AccessRight::Play),
+        ] {
+            assert_eq!(right(path), of, "{path}");
         }
     }
 }

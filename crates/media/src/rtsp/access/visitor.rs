@@ -107,7 +107,7 @@ impl Visitor {
         user.is_some_and(|user| self.access.allows(user, AccessRight::Play, volume))
     }
 
-    /// Authenticates a request for `target`, and checks the user's right to `volume` if there is one.
+    /// Authenticates a request for `target`, and checks the user's right in the volume of `wish` if there is one.
     ///
     /// # Errors
     /// When it has no valid credentials, or the user has no right.
@@ -116,7 +116,7 @@ impl Visitor {
         method: &str,
         target: &str,
         authorization: Option<&str>,
-        volume: Option<&str>,
+        wish: Option<(AccessRight, &str)>,
         now: Time,
     ) -> Result<(), VisitorRefusal> {
         self.user = None;
@@ -124,12 +124,16 @@ impl Visitor {
             Ok(user) => self.user = Some(user),
             Err(refused) => return Err(self.refused(&refused, now)),
         }
-        match volume.filter(|volume| !self.may_see(volume)) {
-            Some(volume) => {
-                let user = self.user.as_deref().unwrap_or_default();
-                tracing::info!(peer = %self.peer, user, volume, "a user may not play a volume");
+        let user = self.user.as_deref().unwrap_or_default();
+        match wish.filter(|(right, volume)| !self.access.allows(user, *right, volume)) {
+            Some((right, volume)) => {
+                let what = match right {
+                    AccessRight::Play => "play",
+                    AccessRight::Record => "record in",
+                };
+                tracing::info!(peer = %self.peer, user, volume, what, "a user has no permission for a volume");
                 Err(VisitorRefusal::Forbidden(format!(
-                    "user {user:?} may not play volume {volume:?}"
+                    "user {user:?} may not {what} volume {volume:?}"
                 )))
             }
             None => Ok(()),

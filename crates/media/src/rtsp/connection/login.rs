@@ -35,7 +35,8 @@ impl Connection<'_> {
                     .reason(why),
             ));
         }
-        let Some(access) = &self.shared.access else {
+        let access = self.shared.access.as_ref();
+        let Some(access) = access.filter(|_| !self.is_admitted) else {
             return Ok(None);
         };
         // Clients send OPTIONS before they log in; its reply is public.

@@ -1,0 +1,1 @@
+//! Tests of WebRTC without a browser.

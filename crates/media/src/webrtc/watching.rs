@@ -1,0 +1,190 @@
+//! The packets of a live stream on their way to a player.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::clock;
+use str0m::Rtc;
+use str0m::format::Codec;
+use str0m::rtp::RtpWrite;
+
+use super::offer::{AgreedTrack, Negotiated};
+use super::payload;
+use super::peer::PeerEnd;
+use crate::live::{LiveFeed, LiveOut, LivePacket, LiveReader};
+use crate::rtp::packet::Header;
+use crate::rtp::parameters;
+use crate::session::registry::Session;
+
+/// Packets that are taken from the stream at a time.
+const PACKETS_AT_A_TIME: usize = 32;
+
+/// A track on its way.
+#[derive(Debug)]
+struct WatchedTrack {
+    agreed: AgreedTrack,
+    /// The number of the next packet.
+    next: u64,
+    /// Parameter sets of the description, as payloads.
+    parameters: Vec<Vec<u8>>,
+    order: PictureOrder,
+}
+
+/// Finds pictures that are shown before one that was sent earlier.
+#[derive(Clone, Copy, Debug, Default)]
+struct PictureOrder {
+    newest: Option<u32>,
+}
+
+impl PictureOrder {
+    /// True if a frame with this timestamp is shown before the newest one.
+    fn is_earlier(&mut self, packet: &LivePacket) -> bool {
+        let Some(header) = Header::parse(&packet.header).filter(|_| packet.begins_frame) else {
+            return false;
+        };
+        let since = self
+            .newest
+            .map(|newest| header.timestamp.wrapping_sub(newest) as i32);
+        // A jump of more than a second is a clock that begins anew.
+        let is_earlier = since.is_some_and(|since| (-90_000..0).contains(&since));
+        if !is_earlier {
+            self.newest = Some(header.timestamp);
+        }
+        is_earlier
+    }
+}
+
+/// True if the pictures in memory are shown in another order than they are sent.
+pub(super) fn is_reordered(feed: &Arc<LiveFeed>) -> io::Result<bool> {
+    let video = feed.description().video_track();
+    if !feed.description().sends_pictures() {
+        return Ok(false);
+    }
+    let mut order = PictureOrder::default();
+    let mut reader = feed.read()?;
+    let packets = reader.take(usize::MAX).packets;
+    let pictures = packets.iter().map(|of| &of.packet);
+    Ok(pictures
+        .filter(|of| of.track == video)
+        .any(|of| order.is_earlier(of)))
+}
+
+/// A player.
+#[derive(Debug)]
+pub(super) struct Watching {
+    reader: LiveReader,
+    tracks: Vec<WatchedTrack>,
+    /// The beginning of the stream.
+    begun: Instant,
+    member: Arc<Session>,
+    is_over: bool,
+}
+
+impl Watching {
+    pub(super) fn new(
+        feed: &Arc<LiveFeed>,
+        negotiated: &Negotiated,
+        member: Arc<Session>,
+    ) -> io::Result<Self> {
+        let since = clock::now().saturating_since(feed.begun());
+        let now = Instant::now();
+        let described = feed.description().tracks();
+        let tracks = negotiated.tracks.iter().map(|agreed| {
+            let track = described.get(usize::from(agreed.number));
+            let of_track = track.filter(|_| agreed.codec == Codec::H264);
+            let parameters = of_track.map(|track| {
+                let sets = parameters::described(parameters::Codec::Avc, &track.parameters);
+                sets.units().cloned().collect()
+            });
+            WatchedTrack {
+                agreed: agreed.clone(),
+                next: 1,
+                parameters: parameters.unwrap_or_default(),
+                order: PictureOrder::default(),
+            }
+        });
+        Ok(Self {
+            reader: feed.read()?,
+            tracks: tracks.collect(),
+            begun: now
+                .checked_sub(Duration::from_nanos(since.get()))
+                .unwrap_or(now),
+            member,
+            is_over: false,
+        })
+    }
+
+    /// Readable when there are packets.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.reader.event()
+    }
+
+    /// Readable when the session is to end.
+    pub(super) fn ends(&self) -> BorrowedFd<'_> {
+        self.member.ends()
+    }
+
+    /// Writes the next packets; returns true if there may be more.
+    pub(super) fn write(&mut self, rtc: &mut Rtc) -> Result<bool, PeerEnd> {
+        if self.is_over {
+            return Err(PeerEnd::StreamEnded);
+        }
+        let batch = self.reader.take(PACKETS_AT_A_TIME);
+        for out in &batch.packets {
+            self.write_packet(rtc, out)?;
+        }
+        self.is_over = batch.is_last;
+        Ok(batch.is_last || !batch.packets.is_empty())
+    }
+
+    fn write_packet(&mut self, rtc: &mut Rtc, out: &LiveOut) -> Result<(), PeerEnd> {
+        let is_its = |of: &&mut WatchedTrack| of.agreed.number == out.packet.track;
+        let Some(track) = self.tracks.iter_mut().find(is_its) else {
+            return Ok(());
+        };
+        let codec = track.agreed.codec;
+        if codec.is_video() && track.order.is_earlier(&out.packet) {
+            return Err(PeerEnd::Reordered);
+        }
+        let Some(header) = Header::parse(&out.header) else {
+            return Ok(());
+        };
+        let Some(body) = header.payload(&out.packet.body) else {
+            return Ok(());
+        };
+        let body = header.unpadded(body);
+        let mut payloads = Vec::new();
+        let mut give = |payload| payloads.push(payload);
+        match codec {
+            Codec::H264 => {
+                // The camera tells its parameter sets in the description only.
+                if out.packet.begins_frame && payload::begins_with_idr(body) {
+                    track
+                        .parameters
+                        .iter()
+                        .for_each(|of| payload::split_avc(of, &mut give));
+                }
+                payload::split_avc(body, &mut give);
+            }
+            _ => payload::whole(body, &mut give),
+        }
+        let Some(last) = payloads.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let wallclock = self.begun + Duration::from_nanos(out.media_ns);
+        let mut direct = rtc.direct_api();
+        let Some(stream) = direct.stream_tx_by_mid(track.agreed.mid, None) else {
+            return Ok(());
+        };
+        for (number, payload) in payloads.into_iter().enumerate() {
+            let (pt, seq) = (track.agreed.pt, track.next.into());
+            let packet = RtpWrite::new(pt, seq, header.timestamp, wallclock, payload);
+            let is_marked = header.marker && number == last;
+            stream.write_rtp(packet.marker(is_marked).nackable(codec.is_video()));
+            track.next += 1;
+        }
+        Ok(())
+    }
+}
