@@ -13,6 +13,9 @@ use crate::panics::{self, Panics};
 use crate::print::Output;
 use crate::server::Server;
 
+/// The lines that are logged. The libraries of WebRTC would log what strangers send.
+const LOGGED: &str = "info,str0m=off,is=off,dimpl=off,sctp_proto=off";
+
 /// The maximum time for the server to end after a panic. The thread that panicked never releases its
 /// resources.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -95,7 +98,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         return output.text_file(EXAMPLE.as_bytes(), "example");
     }
     let config = cli.configuration()?;
-    let log = log::start("info")?;
+    let log = log::start(LOGGED)?;
     let mut panics = panics::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,7 +1,15 @@
 //! Live streams by WebRTC: a browser plays what arrives now, and publishes.
 
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
 use crate::browser::{HTTP, ended, ffmpeg, http, number, when};
 use crate::browser_live::publish_with;
+use testkit::process::WITHIN;
 use testkit::rtsp::browser::Browser;
 use testkit::rtsp::serving;
 use testkit::skip::have;
@@ -101,6 +109,174 @@ fn a_browser_publishes_by_webrtc() {
         .collect();
     assert_eq!(names.len(), 2, "{shown}");
     assert!(names[1].to_lowercase().contains("opus"), "{shown}");
+    browser.close();
+    serve.terminate();
+}
+
+/// A network that lets no UDP through is no obstacle: the same goes over TCP.
+#[test]
+fn the_live_page_plays_by_webrtc_over_tcp() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    let (site, serve, address) = serving(&format!("{HTTP}\nwebrtc = \"0\""));
+    let _camera = publish_with(CARRIED, address);
+    let mut browser = Browser::start(site.folder.path(), None);
+    browser.at_each_page(
+        "(whole => { RTCPeerConnection.prototype.setRemoteDescription = function (of) {
+            const sdp = of.sdp.split('\\r\\n').filter(line => !/candidate.* udp /i.test(line)).join('\\r\\n');
+            return whole.call(this, { type: of.type, sdp });
+        }; })(RTCPeerConnection.prototype.setRemoteDescription)",
+    );
+    assert_eq!(
+        browser.open(&format!("http://{}/media/cam/live/", http(&serve))),
+        Ok(200)
+    );
+    let played = browser.does(&when("video.srcObject && video.currentTime > 2"));
+    assert!(number(&played, "frames") > 25.0, "{played}");
+    browser.close();
+    serve.terminate();
+}
+
+/// Posts an offer; returns the status, and the path of the session if there is one.
+fn offer(address: SocketAddr, path: &str, offer: &[u8]) -> (u16, Option<String>) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(WITHIN)).expect("a socket");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/sdp\r\ncontent-length: {}\r\n\r\n",
+        offer.len()
+    );
+    stream
+        .write_all(&[head.as_bytes(), offer].concat())
+        .expect("it takes it");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let status = answer.split(' ').nth(1).and_then(|of| of.parse().ok());
+    let session = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("location: "));
+    (status.expect("a status"), session.map(str::to_owned))
+}
+
+/// A real offer with something wrong.
+fn spoilt(real: &str, rng: &mut StdRng) -> Vec<u8> {
+    let mut lines: Vec<&str> = real.lines().collect();
+    for _ in 0..rng.random_range(1..4) {
+        let at = rng.random_range(0..lines.len());
+        match rng.random_range(0..5) {
+            0 => drop(lines.remove(at)),
+            1 => lines.insert(at, lines[rng.random_range(0..lines.len())]),
+            2 => lines.truncate(at + 1),
+            3 => lines[at] = &lines[at][..lines[at].len().min(rng.random_range(0..20))],
+            _ => {
+                lines[at] = [
+                    "m=video 9 RTP/SAVPF",
+                    "a=mid:",
+                    "a=ssrc:4294967296 x",
+                    "a=setup:holdconn",
+                    "m=audio 65536 X 999",
+                    "a=rtpmap:300 H264/0",
+                    "v=9",
+                ][rng.random_range(0..7)]
+            }
+        }
+    }
+    let mut bytes = lines.join("\r\n").into_bytes();
+    if rng.random_bool(0.3) {
+        let at = rng.random_range(0..bytes.len());
+        bytes[at] = rng.random();
+    }
+    bytes.extend(b"\r\n");
+    bytes
+}
+
+/// A STUN request (RFC 8489) for this user, without a proof.
+fn stun(user: &str, rng: &mut StdRng) -> Vec<u8> {
+    let mut attribute = vec![0, 6, 0, user.len() as u8];
+    attribute.extend(user.as_bytes());
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    let mut packet = vec![0, 1, 0, attribute.len() as u8, 0x21, 0x12, 0xa4, 0x42];
+    packet.extend(rng.random::<[u8; 12]>());
+    packet.extend(attribute);
+    packet
+}
+
+/// A thousand offers that make no sense are refused or answered, a flood of datagrams goes by, and a player plays on.
+#[test]
+fn nonsense_neither_ends_the_server_nor_a_player() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    let mut rng = StdRng::seed_from_u64(testkit::seed("nonsense by WebRTC", None));
+    let (site, serve, address) = serving(HTTP);
+    let _camera = publish_with(CARRIED, address);
+    let port = http(&serve);
+    let mut browser = Browser::start(site.folder.path(), None);
+    browser.at_each_page(
+        "(whole => { RTCPeerConnection.prototype.setRemoteDescription = function (of) {
+            window.real = this.localDescription.sdp; window.said = of.sdp; return whole.call(this, of);
+        }; })(RTCPeerConnection.prototype.setRemoteDescription)",
+    );
+    assert_eq!(
+        browser.open(&format!("http://{port}/media/cam/live/")),
+        Ok(200)
+    );
+    browser.does(&when("video.srcObject && video.currentTime > 1"));
+    let text = |browser: &mut Browser, name: &str| {
+        let text = browser.does(&format!("Promise.resolve(window.{name})"));
+        text.as_str().expect("text").to_owned()
+    };
+    let (real, said) = (text(&mut browser, "real"), text(&mut browser, "said"));
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    for number in 0..1_000 {
+        let bad = spoilt(&real, &mut rng);
+        let path = if number % 4 == 0 {
+            "/media/cam/live/whip"
+        } else {
+            "/media/cam/live/whep"
+        };
+        let (status, session) = offer(port, path, &bad);
+        *statuses.entry(status).or_default() += 1;
+        let is_expected = matches!(status, 201 | 400 | 406 | 409);
+        assert!(
+            is_expected,
+            "{status} for {:?}",
+            String::from_utf8_lossy(&bad)
+        );
+        if let Some(session) = session {
+            assert_eq!(
+                testkit::rtsp::http::ask(port, "DELETE", &session, "").0,
+                200
+            );
+        }
+    }
+    assert!(statuses[&400] > 50 && statuses[&201] > 50, "{statuses:?}");
+    let user = said
+        .lines()
+        .find_map(|line| line.strip_prefix("a=ice-ufrag:"))
+        .expect("a name");
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a socket");
+    let users = [
+        user.to_owned(),
+        format!("{user}:{user}"),
+        "nobody:nobody".to_owned(),
+    ];
+    for number in 0..100_000 {
+        let datagram = match number % 4 {
+            0 => (0..rng.random_range(0..200))
+                .map(|_| rng.random())
+                .collect(),
+            other => stun(&users[other - 1], &mut rng),
+        };
+        // A full buffer of the socket is the host's limit.
+        let _ = socket.send_to(&datagram, port);
+    }
+    let at = number(&browser.does(&when("true")), "at");
+    browser.does(&when(&format!(
+        "video.srcObject && video.currentTime > {}",
+        at + 2.0
+    )));
+    until("only the page watches", || watching(&site) == 1);
     browser.close();
     serve.terminate();
 }
