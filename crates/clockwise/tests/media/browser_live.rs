@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::browser::{HTTP, clip, ended, ffmpeg, http, number, says, when};
+use crate::browser::{HTTP, ended, ffmpeg, http, number, says, when};
+use crate::webrtc::CARRIED;
 use testkit::process::Process;
 use testkit::rtsp::browser::Browser;
 use testkit::rtsp::serving;
@@ -26,9 +27,22 @@ pub(crate) fn publish_with(encoded: &str, address: SocketAddr) -> Process {
     Process::spawn(command.arg(format!("rtsp://{address}/cam")))
 }
 
-/// The live page survives all that happens to a camera and to a server, and shows what comes next by itself.
+/// Pictures, and sound that WebRTC does not carry.
+const BY_HLS: &str = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 25 -bf 0 -c:a aac";
+
+/// By low-latency HLS.
 #[test]
 fn the_live_page_follows_from_recording_to_recording() {
+    follows_from_recording_to_recording(BY_HLS, "!video.srcObject");
+}
+
+#[test]
+fn the_live_page_follows_from_recording_to_recording_by_webrtc() {
+    follows_from_recording_to_recording(CARRIED, "video.srcObject");
+}
+
+/// The live page survives all that happens to a camera and to a server, and shows what comes next by itself, in this way.
+fn follows_from_recording_to_recording(encoded: &str, way: &str) {
     if !have("ffmpeg") || !have("chromium") {
         return;
     }
@@ -38,21 +52,24 @@ fn the_live_page_follows_from_recording_to_recording() {
     let page = format!("http://127.0.0.1:{port}/media/cam/live/");
     assert_eq!(browser.open(&page), Ok(200));
     browser.does(&says("Nothing has been recorded yet."));
-    let publish = |address: SocketAddr| {
-        let mut command = clip(&["-re"], 600.0);
-        Process::spawn(command.arg(format!("rtsp://{address}/cam")))
-    };
+    let publish = |address: SocketAddr| publish_with(encoded, address);
+    // A WebRTC session begins at 0.
     let further = |browser: &mut Browser, seconds: f64| {
-        let at = number(&browser.does(&when("true")), "at");
-        browser.does(&when(&format!("video.currentTime > {}", at + seconds)))
+        let is_later = format!("{way} && video.currentTime > at + {seconds}");
+        browser.does("(video => { window.at = video.srcObject ? 0 : video.currentTime; return Promise.resolve(); })(document.getElementById('video'))");
+        browser.does(&when(&is_later))
     };
     let first = publish(address);
-    browser.does(&when("video.currentTime > 0.5 && !video.paused"));
-    // The network is lost, and nothing is left to show.
-    browser.set_offline(true);
-    browser.does(&says("The server cannot be reached."));
-    browser.does(&when("video.readyState < video.HAVE_FUTURE_DATA"));
-    browser.set_offline(false);
+    browser.does(&when(&format!(
+        "{way} && video.currentTime > 0.5 && !video.paused"
+    )));
+    // The network is lost, and nothing is left to show. A browser cannot be kept from sending by UDP.
+    if way == "!video.srcObject" {
+        browser.set_offline(true);
+        browser.does(&says("The server cannot be reached."));
+        browser.does(&when("video.readyState < video.HAVE_FUTURE_DATA"));
+        browser.set_offline(false);
+    }
     further(&mut browser, 4.0);
     // The camera goes, and comes again.
     drop(first);

@@ -16,7 +16,7 @@ use testkit::skip::have;
 use testkit::until;
 
 /// Pictures and sound that WebRTC carries.
-const CARRIED: &str =
+pub(crate) const CARRIED: &str =
     "-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 50 -bf 0 -c:a libopus";
 
 /// Sessions of players.
