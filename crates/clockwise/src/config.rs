@@ -220,6 +220,7 @@ impl Config {
             access,
             pulled,
         } = file.rtsp.checked(source, folder)?;
+        let http = file.http.checked(source, served.is_some())?;
         let fuse = file.fuse.mount.map(|mount| FuseConfig {
             mount: folder.join(mount),
             threads: None,
@@ -247,7 +248,7 @@ impl Config {
             rtsp: served,
             access,
             sources: pulled,
-            http: file.http.checked(source)?,
+            http,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {

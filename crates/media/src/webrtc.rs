@@ -77,9 +77,9 @@ pub enum WebRtcError {
     /// All places are taken.
     #[error("{PEERS_MAX} peers are connected, the maximum")]
     Full,
-    /// The server records nothing over RTSP.
-    #[error("this server takes no publishers: its configuration has no [rtsp] section")]
-    NoRtsp,
+    /// The server takes no publishers.
+    #[error("this server takes no publishers by WebRTC")]
+    NoPublishers,
     /// The publisher is refused.
     #[error(transparent)]
     Publish(#[from] PublishError),
@@ -108,7 +108,7 @@ pub struct WebRtc {
 }
 
 impl WebRtc {
-    /// Listens at `address`, by UDP, and by TCP if `by_tcp`. Publishers go through `door`.
+    /// Listens at `address`, by UDP, and by TCP if `by_tcp`. Publishers go through `door`; without one there are none.
     ///
     /// # Errors
     /// When it cannot listen there.
@@ -173,7 +173,7 @@ impl WebRtc {
         offer: &str,
         peer: SocketAddr,
     ) -> Result<WebRtcAnswer, WebRtcError> {
-        let door = self.door.as_ref().ok_or(WebRtcError::NoRtsp)?;
+        let door = self.door.as_ref().ok_or(WebRtcError::NoPublishers)?;
         let negotiated = offer::take(offer, &self.candidates()?)?;
         let publishing = Publishing::begin(door, name, is_live_only, peer, &negotiated)?;
         self.begin(negotiated, Role::Publishes(publishing))

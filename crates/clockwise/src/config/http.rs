@@ -29,6 +29,8 @@ pub struct HttpConfig {
     pub origins: Option<Origins>,
     /// Where WebRTC is served.
     pub webrtc: WebRtcConfig,
+    /// True if browsers may publish.
+    pub publish: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -37,6 +39,7 @@ pub(super) struct Section {
     listen: Option<Spanned<String>>,
     allow_origin: Option<Spanned<Vec<String>>>,
     webrtc: Option<Spanned<String>>,
+    publish: Option<Spanned<bool>>,
 }
 
 impl Section {
@@ -44,7 +47,11 @@ impl Section {
     ///
     /// # Errors
     /// The first setting that is not valid.
-    pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Option<HttpConfig>, Failure> {
+    pub(super) fn checked(
+        &self,
+        source: &SourceFile<'_>,
+        has_rtsp: bool,
+    ) -> Result<Option<HttpConfig>, Failure> {
         let allowed = self.allow_origin.as_ref();
         let origins = allowed.map(|named| {
             Origins::parse(named.get_ref()).map_err(|error| {
@@ -59,16 +66,33 @@ impl Section {
             Some(said) if said.get_ref() == "off" => WebRtcConfig::Off,
             Some(said) => WebRtcConfig::At(tcp(source, said)?),
         };
-        if let (None, Some(said)) = (&self.listen, &self.webrtc) {
-            return Err(source
-                .bad_input(said.span(), "`webrtc` has no effect without `listen`")
-                .help("set `listen` to an address, or remove `webrtc`"));
+        let without = |what: &str, needs: &str, span| {
+            source
+                .bad_input(span, format!("`{what}` has no effect without {needs}"))
+                .help(format!("set {needs}, or remove `{what}`"))
+        };
+        if self.listen.is_none() {
+            let webrtc = self.webrtc.as_ref().map(|of| ("webrtc", of.span()));
+            let publish = self.publish.as_ref().map(|of| ("publish", of.span()));
+            if let Some((what, span)) = webrtc.or(publish) {
+                return Err(without(what, "`listen`", span));
+            }
+        }
+        let publish = self.publish.as_ref().is_some_and(|of| *of.get_ref());
+        if let Some(said) = self.publish.as_ref().filter(|_| publish) {
+            if !has_rtsp {
+                return Err(without("publish", "`listen` in [rtsp]", said.span()));
+            }
+            if webrtc == WebRtcConfig::Off {
+                return Err(without("publish", "`webrtc`", said.span()));
+            }
         }
         match (&self.listen, allowed) {
             (Some(listen), _) => Ok(Some(HttpConfig {
                 address: tcp(source, listen)?,
                 origins,
                 webrtc,
+                publish,
             })),
             (None, Some(named)) => Err(source
                 .bad_input(

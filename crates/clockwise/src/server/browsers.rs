@@ -46,6 +46,8 @@ pub(super) fn offer_webrtc(
             Err(_) => return Ok(()),
         },
     };
+    let publish = config.http.as_ref().is_some_and(|of| of.publish);
+    let door = door.filter(|_| publish);
     match WebRtc::start(address, by_tcp, Arc::clone(&app.archives), door) {
         Ok(service) => app.media.serve_webrtc(service),
         Err(error) if by_tcp => {

@@ -59,7 +59,7 @@ fn a_browser_publishes_by_webrtc() {
     if !have("ffmpeg") || !have("chromium") {
         return;
     }
-    let (site, serve, address) = serving(HTTP);
+    let (site, serve, address) = serving(&format!("{HTTP}\npublish = true"));
     let mut browser = Browser::start(site.folder.path(), None);
     assert_eq!(
         browser.open(&format!("http://{}/media/", http(&serve))),
@@ -208,7 +208,7 @@ fn nonsense_neither_ends_the_server_nor_a_player() {
         return;
     }
     let mut rng = StdRng::seed_from_u64(testkit::seed("nonsense by WebRTC", None));
-    let (site, serve, address) = serving(HTTP);
+    let (site, serve, address) = serving(&format!("{HTTP}\npublish = true"));
     let _camera = publish_with(CARRIED, address);
     let port = http(&serve);
     let mut browser = Browser::start(site.folder.path(), None);

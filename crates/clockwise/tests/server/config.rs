@@ -130,6 +130,21 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["no effect", "`listen`"],
         ),
         (
+            format!("[http]\nlisten = \"0\"\nwebrtc = \"on\"\n{disk}"),
+            ":3:10",
+            &["`on` is not an address"],
+        ),
+        (
+            format!("[http]\nwebrtc = \"0\"\n{disk}"),
+            ":2:10",
+            &["no effect", "`listen`"],
+        ),
+        (
+            format!("[http]\nlisten = \"0\"\npublish = true\n{disk}"),
+            ":3:11",
+            &["no effect", "[rtsp]"],
+        ),
+        (
             format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
             ":1:1",
             &["`block` is 100", "power of two"],

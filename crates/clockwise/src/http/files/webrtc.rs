@@ -43,9 +43,9 @@ impl From<WebRtcError> for Problem {
                 StatusCode::CONFLICT,
                 "play the stream by HLS or RTSP, or set the camera to no B frames",
             ),
-            WebRtcError::NoRtsp => (
-                StatusCode::CONFLICT,
-                "add a section [rtsp] to the configuration",
+            WebRtcError::NoPublishers => (
+                StatusCode::FORBIDDEN,
+                "set `publish = true` under [http]; then publishers need the right to record if there are users",
             ),
             WebRtcError::Publish(PublishError::Refused { status, .. }) => (
                 match status {
