@@ -42,6 +42,13 @@ pub fn input(data: &[u8]) {
     }
 }
 
+/// An offer of a browser. It is answered or refused.
+pub fn offer(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        crate::webrtc::answer_anything(text);
+    }
+}
+
 /// Two challenges of a camera, a line each. The answers contain neither the password nor a line end.
 pub fn login(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {

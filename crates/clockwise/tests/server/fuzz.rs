@@ -32,6 +32,7 @@ const TARGETS: &[Target] = targets! {
     "case", lab::adversary::fuzzing::case, 20_000;
     "rtsp_input", media::fuzzing::input, 50_000;
     "sdp", media::fuzzing::description, 50_000;
+    "webrtc_offer", media::fuzzing::offer, 2_000;
     "rtsp_login", media::fuzzing::login, 50_000;
     "rtsp_credentials", media::fuzzing::credentials, 100_000;
     "rtp_packet", media::fuzzing::packet, 200_000;

@@ -250,3 +250,62 @@ fn best(rtc: &Rtc, mid: Mid, track: &WantedTrack) -> Option<Pt> {
     let same = its().find(|of| track.profile.is_some() && profile(of) == track.profile);
     same.or_else(|| its().next()).map(PayloadParams::pt)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAYER: &str = include_str!("../../../../fuzz/corpus/webrtc_offer/player");
+    const PUBLISHER: &str = include_str!("../../../../fuzz/corpus/webrtc_offer/publisher");
+
+    fn wanted(tracks: &str) -> Wanted {
+        Wanted::of(&Description::parse(format!("v=0\r\n{tracks}").as_bytes()).unwrap())
+    }
+
+    fn codecs(agreed: Result<Negotiated, OfferError>) -> Vec<(u8, Codec)> {
+        let tracks = agreed.unwrap().tracks.into_iter();
+        tracks.map(|of| (of.number, of.codec)).collect()
+    }
+
+    #[test]
+    fn player_gets_the_tracks_that_both_sides_have() {
+        let none = Candidates::new();
+        let video = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
+        let aac = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/48000/2\r\n";
+        let pcmu = "m=audio 0 RTP/AVP 0\r\n";
+        let both = answer(PLAYER, wanted(&format!("{aac}{video}{pcmu}")), &none);
+        let text = both.as_ref().unwrap().text.clone();
+        assert_eq!(codecs(both), [(1, Codec::H264), (2, Codec::PCMU)]);
+        assert!(
+            text.contains("H264/90000") && !text.contains("VP8") && text.contains("a=ice-lite")
+        );
+        let pictures = answer(PLAYER, wanted(&format!("{video}{aac}")), &none);
+        assert_eq!(codecs(pictures), [(0, Codec::H264)]);
+        let refused = answer(
+            PLAYER,
+            wanted("m=video 0 RTP/AVP 98\r\na=rtpmap:98 VP9/90000\r\n"),
+            &none,
+        );
+        assert_eq!(refused.err(), Some(OfferError::NoCodec("VP9".to_owned())));
+        let refused = answer(PUBLISHER, wanted(video), &none);
+        assert_eq!(refused.err(), Some(OfferError::NoCodec("H264".to_owned())));
+    }
+
+    #[test]
+    fn publisher_sends_h264_if_it_can() {
+        let none = Candidates::new();
+        assert_eq!(
+            codecs(take(PUBLISHER, &none)),
+            [(0, Codec::H264), (1, Codec::Opus)]
+        );
+        let other = PUBLISHER.replace("H264", "H26X");
+        assert_eq!(
+            codecs(take(&other, &none)),
+            [(0, Codec::Vp8), (1, Codec::Opus)]
+        );
+        assert!(matches!(take(PLAYER, &none), Err(OfferError::NoCodec(_))));
+        for bad in ["", "v=0", "\0", &"v=0\r\n".repeat(20_000)] {
+            assert!(take(bad, &none).is_err());
+        }
+    }
+}

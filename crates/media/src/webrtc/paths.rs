@@ -21,8 +21,8 @@ const CONNECTIONS_MAX: usize = 2 * super::PEERS_MAX;
 /// A connection that belongs to no peer is closed after this time.
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// The most bytes that wait for a connection to take them. Later packets are dropped, as by UDP.
-const WAITING_BYTES_MAX: usize = 4 << 20;
+/// A connection takes no packet while this many bytes wait to be sent.
+const WAITING_BYTES_MAX: usize = 64 << 10;
 
 /// A UDP socket of one address.
 #[derive(Debug)]
@@ -205,14 +205,15 @@ impl Connection {
         self.input.drain(..at);
     }
 
-    /// Queues a packet.
-    pub(super) fn send(&mut self, packet: &[u8]) {
-        if self.output.len() + packet.len() > WAITING_BYTES_MAX {
-            return;
+    /// Takes a packet; false if too much waits already.
+    pub(super) fn send(&mut self, packet: &[u8]) -> bool {
+        if self.output.len() > WAITING_BYTES_MAX {
+            return false;
         }
         self.output.extend((packet.len() as u16).to_be_bytes());
         self.output.extend(packet);
         self.flush();
+        true
     }
 
     /// Sends what the connection takes.

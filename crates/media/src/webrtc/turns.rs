@@ -294,10 +294,10 @@ impl Turns {
             }
             _ => {
                 let is_its = |of: &&mut Connection| of.peer == packet.destination;
-                if let Some(connection) = connections.iter_mut().find(is_its) {
-                    connection.send(&packet.contents);
-                }
-                true
+                connections
+                    .iter_mut()
+                    .find(is_its)
+                    .is_none_or(|of| of.send(&packet.contents))
             }
         };
         for peer in &mut self.peers {

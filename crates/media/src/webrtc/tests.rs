@@ -1,1 +1,0 @@
-//! Tests of WebRTC without a browser.
