@@ -21,6 +21,8 @@
 //! an MP4 file, and can be played over RTSP as they were recorded.
 
 pub mod aac;
+pub mod av1;
+mod bits;
 pub mod clips;
 pub mod cuts;
 mod error;
@@ -28,6 +30,7 @@ mod far_cuts;
 pub mod gaps;
 pub mod jpeg;
 pub mod mp4;
+pub mod mpeg4;
 pub mod nal;
 mod parts;
 mod segment_cache;

@@ -67,7 +67,7 @@ pub fn login(data: &[u8]) {
 }
 
 /// Encodings that are exported, with clock rate, and the parameters of their formats.
-const ENCODINGS: [(&str, &str); 11] = [
+const ENCODINGS: [(&str, &str); 14] = [
     ("H264/90000", "packetization-mode=1"),
     ("H265/90000", "sprop-max-don-diff=0"),
     (
@@ -82,6 +82,12 @@ const ENCODINGS: [(&str, &str); 11] = [
     ("VP8/90000", "x"),
     ("VP9/90000", "x"),
     ("PCMU/8000", "x"),
+    ("AV1/90000", "x"),
+    (
+        "MP4V-ES/90000",
+        "config=000001b001000001b58913000001000000012000c48d8800cd1404301443",
+    ),
+    ("MP4V-ES/90000", "x"),
 ];
 
 /// Exports packets of any content. The input is an encoding (1 byte), and packets: flags (1 byte; 1: marker, 2: another
@@ -202,7 +208,7 @@ pub fn packet(data: &[u8]) {
     if let Some(header) = packet::Header::parse(first)
         && let Some(payload) = header.payload(body)
     {
-        for encoding in ["H264", "H265", "MP4V-ES", "JPEG", ""] {
+        for encoding in ["H264", "H265", "MP4V-ES", "JPEG", "VP8", "VP9", "AV1", ""] {
             let mut frames = packet::Frames::new(packet::Coding::of(encoding));
             for is_after_loss in [false, true] {
                 let _ = frames.packet(&header, payload, is_after_loss);

@@ -182,7 +182,7 @@ fn is_video(track: &Track) -> bool {
 fn is_picture(encoding: &str) -> bool {
     matches!(
         encoding,
-        "H264" | "H265" | "MP4V-ES" | "JPEG" | "VP8" | "VP9"
+        "H264" | "H265" | "MP4V-ES" | "JPEG" | "VP8" | "VP9" | "AV1"
     )
 }
 

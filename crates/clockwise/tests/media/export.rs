@@ -148,10 +148,12 @@ fn a_track_alone_is_what_was_published() {
     outcome(ffmpeg().args(["-i", &clip_jpeg, "-map", "0:a", "-f", "s16be", &wanted])).done();
     assert!(std::fs::read(&sound).unwrap() == std::fs::read(&wanted).unwrap());
     // Nothing of it can be in MP4, and that is said before there is a file.
+    nonsense(address, "X-UNKNOWN/90000", "x");
+    let number = closed(&site);
     let none = site.path("none.mp4");
     let none = none.display().to_string();
     let refused = site.run(&["recording", "export", "cam", &number, "--to", &none]);
-    refused.fails(1, &["MP4", "JPEG, L16", "recording show"]);
+    refused.fails(1, &["MP4", "X-UNKNOWN", "recording show"]);
     assert!(!std::path::Path::new(&none).exists());
 
     let coded = [&ENCODED[..], &["-c:a", "aac"]].concat();

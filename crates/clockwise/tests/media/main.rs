@@ -15,6 +15,7 @@ mod clients;
 mod clips;
 mod clock;
 mod clock_gaps;
+mod codecs;
 mod copies;
 mod cuts;
 mod drift;

@@ -3,10 +3,11 @@
 mod bits;
 mod latm;
 
+use super::bits::{Bits, hexadecimal};
 use super::unit::{Packet, Unit};
 use crate::sdp::Track as TrackDescription;
 use crate::sdp::parameter;
-use bits::{Bits, FREQUENCIES};
+use bits::{FREQUENCIES, take_frequency, take_object_type};
 use latm::{ElementLayout, ElementState};
 
 /// The packet layout of a track, and the decoder configuration.
@@ -60,15 +61,6 @@ const LOW_COMPLEXITY: u8 = 2;
 
 /// Longest frame or element, in bytes.
 const FRAME_BYTES_MAX: usize = 1 << 16;
-
-/// Parses hexadecimal digits up to the first other character. Some descriptions have quotes around them or
-/// text after them.
-fn hexadecimal(text: &str) -> Vec<u8> {
-    let text = text.trim_matches('"');
-    let digits: Vec<u32> = text.chars().map_while(|of| of.to_digit(16)).collect();
-    let bytes = digits.chunks_exact(2);
-    bytes.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
-}
 
 impl AuHeaderBits {
     /// `None` if the parameters are invalid.
@@ -165,13 +157,13 @@ impl Config {
 
     /// Parses an `AudioSpecificConfig` (ISO/IEC 14496-3, 1.6.2.1) as far as it is used here.
     fn read(layout: Layout, bits: &mut Bits<'_>) -> Option<Self> {
-        let object_type = bits.object_type()?;
-        let (frequency_index, frequency) = bits.frequency()?;
+        let object_type = take_object_type(bits)?;
+        let (frequency_index, frequency) = take_frequency(bits)?;
         let channels = bits.take(4)? as u8;
         let core_type = match object_type {
             5 | 29 => {
-                bits.frequency()?;
-                bits.object_type()?
+                take_frequency(bits)?;
+                take_object_type(bits)?
             }
             other => other,
         };

@@ -168,6 +168,8 @@ pub struct Jpeg {
     tables: BTreeMap<u8, Tables>,
     /// Width and height of images that are too large to have them in their packets.
     size: Option<(u16, u16)>,
+    /// Width and height in the header of the first complete image.
+    pub image_size: Option<(u16, u16)>,
     /// True if the sender sets the marker in the last packet of an image.
     has_marks: bool,
     /// The image that is being received, and the number of its bytes after the headers.
@@ -249,6 +251,9 @@ impl Jpeg {
         if !unit.data.ends_with(&END_MARKER) {
             unit.data.extend_from_slice(&END_MARKER);
         }
+        if self.image_size.is_none() {
+            self.image_size = image_size(&unit.data);
+        }
         Some(unit)
     }
 
@@ -329,6 +334,31 @@ const END_MARKER: [u8; 2] = [0xff, 0xd9];
 /// True if an image is sent with its headers.
 fn has_headers(data: &[u8]) -> bool {
     data.starts_with(&[0xff, 0xd8, 0xff])
+}
+
+/// Width and height in the header of an image (ITU-T T.81, B.2.2).
+fn image_size(image: &[u8]) -> Option<(u16, u16)> {
+    const SCAN: u8 = 0xda;
+    let mut rest = image.get(2..)?;
+    loop {
+        let [0xff, marker, l1, l0, ..] = *rest else {
+            return None;
+        };
+        match (marker, rest) {
+            // Tables of codes have numbers between those of frames.
+            (0xc4 | 0xc8 | 0xcc, _) => {}
+            (0xc0..=0xcf, [_, _, _, _, _, h1, h0, w1, w0, ..]) => {
+                let (height, width) = (
+                    u16::from_be_bytes([*h1, *h0]),
+                    u16::from_be_bytes([*w1, *w0]),
+                );
+                return Some((width, height));
+            }
+            (SCAN, _) => return None,
+            _ => {}
+        }
+        rest = rest.get(2 + usize::from(u16::from_be_bytes([l1, l0]))..)?;
+    }
 }
 
 #[cfg(test)]

@@ -3,18 +3,15 @@
 //! A fragmented file can be written from start to end without knowing its length, and a browser can play each
 //! fragment on its own. The boxes are encoded by `mp4-atom`.
 
+mod entry;
 mod head;
 
-use mp4_atom::esds::{DecoderConfig, DecoderSpecific, EsDescriptor, SLConfig};
 use mp4_atom::{
-    Atom, Audio, Avc1, Avcc, AvccExt, Codec as Entry, Dinf, Dops, Dref, DrefEntry, Encode, Esds,
-    FourCC, Ftyp, Hdlr, Hvc1, HvcCArray, Hvcc, Mdhd, Mdia, Mehd, Mfhd, Minf, Moof, Moov, Mp4a,
-    Mvex, Mvhd, Opus, Smhd, Sowt, Stbl, Stco, Stsd, Styp, Tfdt, Tfhd, Tkhd, Traf, Trak, Trex, Trun,
-    TrunEntry, Url, Visual, Vmhd, Vp08, Vp09, VpcC,
+    Atom, Dinf, Dref, DrefEntry, Encode, FourCC, Ftyp, Hdlr, Mdhd, Mdia, Mehd, Mfhd, Minf, Moof,
+    Moov, Mvex, Mvhd, Smhd, Stbl, Stco, Stsd, Styp, Tfdt, Tfhd, Tkhd, Traf, Trak, Trex, Trun,
+    TrunEntry, Url, Vmhd,
 };
 
-use super::aac;
-use crate::rtp::parameters::{Codec, Parameters};
 pub use head::TrackHead;
 
 /// Flags of a sample that depends on no other, and of one that does (ISO/IEC 14496-12, 8.8.3.1).
@@ -80,20 +77,10 @@ pub fn init(tracks: &[TrackHead], length_ms: Option<u64>) -> mp4_atom::Result<Ve
         ..Moov::default()
     }
     .encode(&mut out)?;
-    for name in tracks.iter().filter_map(|track| track.renamed) {
-        rename_entry(&mut out, name);
+    for (place, track) in tracks.iter().enumerate() {
+        track.entry.insert(&mut out, place);
     }
     Ok(out)
-}
-
-/// Gives the first sample entry that stands for another one its name. `mp4-atom` writes no entries that it does not
-/// know, and that of G.711 has the same layout.
-fn rename_entry(head: &mut [u8], name: [u8; 4]) {
-    let kind = Sowt::KIND;
-    let place = head.windows(4).position(|of| of == kind.as_ref());
-    if let Some(place) = place {
-        head[place..place + 4].copy_from_slice(&name);
-    }
 }
 
 /// The head of a segment that is a file of its own: `styp`.

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use super::aac::{self, Aac};
+use super::av1::{self, Av1};
 use super::jpeg::Jpeg;
 use super::mp4::{Sample, TrackHead};
+use super::mpeg4::{Headers, Mpeg4};
 use super::nal::{self, Nals};
 use super::unit::{Packet, Reorder, Timeline, Unit};
 use super::vp::Vp;
@@ -20,10 +22,12 @@ enum Payload {
     Aac(Aac),
     Jpeg(Jpeg),
     Vp(Vp),
+    Av1(Av1),
+    Mpeg4(Mpeg4),
     /// Audio with one frame in each packet.
     Audio,
-    /// Audio with a sample in each byte, and the name of its samples in MP4 files.
-    Logarithmic([u8; 4]),
+    /// Audio in samples of one or two bytes, and the name of these in MP4 files.
+    Samples([u8; 4]),
 }
 
 /// The formats that a track can be exported in.
@@ -35,7 +39,10 @@ pub struct Exports {
     pub raw: Option<&'static str>,
 }
 
-/// Reason why an encoding cannot be in an MP4 file.
+/// Reason why G.722 cannot be in an MP4 file.
+const UNNAMED: &str = "MP4 has no name for its encoding";
+
+/// Reason why another encoding cannot be in an MP4 file.
 const UNKNOWN: &str =
     "MP4 does not support its encoding, or Clockwise does not support its packet format";
 
@@ -52,13 +59,14 @@ pub fn exports(track: &TrackDescription) -> Exports {
             Some(config) => (Ok(()), config.has_adts().then_some("aac")),
             None => (Err(OTHER_AAC), None),
         },
-        "JPEG" => (Err(UNKNOWN), Some("mjpeg")),
-        "OPUS" => (Ok(()), None),
-        "L16" => (Err(UNKNOWN), Some("s16be")),
+        "JPEG" => (Ok(()), Some("mjpeg")),
+        "MP4V-ES" => (Ok(()), Some("m4v")),
+        "AV1" => (Ok(()), Some("obu")),
+        "OPUS" | "VP8" | "VP9" => (Ok(()), None),
+        "L16" => (Ok(()), Some("s16be")),
         "PCMU" => (Ok(()), Some("mulaw")),
         "PCMA" => (Ok(()), Some("alaw")),
-        "G722" => (Err(UNKNOWN), Some("g722")),
-        "VP8" | "VP9" => (Ok(()), None),
+        "G722" => (Err(UNNAMED), Some("g722")),
         _ => (Err(UNKNOWN), None),
     };
     Exports { mp4, raw }
@@ -67,7 +75,10 @@ pub fn exports(track: &TrackDescription) -> Exports {
 /// True if browsers play the encoding of a described track in segments, as far as MP4 can hold it.
 #[must_use]
 pub fn is_for_browsers(track: &TrackDescription) -> bool {
-    !matches!(&*track.encoding, "PCMU" | "PCMA")
+    !matches!(
+        &*track.encoding,
+        "PCMU" | "PCMA" | "L16" | "JPEG" | "MP4V-ES"
+    )
 }
 
 /// A track and the state of its export.
@@ -80,6 +91,7 @@ pub struct Track {
     has_described_type: bool,
     has_packet: bool,
     encoding: String,
+    is_for_browsers: bool,
     clock_rate: u32,
     channels: u8,
     payload: Payload,
@@ -106,9 +118,12 @@ impl Track {
             "JPEG" => Payload::Jpeg(Jpeg::new(described.size)),
             "VP8" => Payload::Vp(Vp::new(Format::Vp8)),
             "VP9" => Payload::Vp(Vp::new(Format::Vp9)),
-            "PCMU" => Payload::Logarithmic(*b"ulaw"),
-            "PCMA" => Payload::Logarithmic(*b"alaw"),
-            "OPUS" | "L16" | "G722" => Payload::Audio,
+            "AV1" => Payload::Av1(Av1::default()),
+            "MP4V-ES" => Payload::Mpeg4(Mpeg4::new(Headers::described(described))),
+            "PCMU" => Payload::Samples(*b"ulaw"),
+            "PCMA" => Payload::Samples(*b"alaw"),
+            "L16" => Payload::Samples(*b"twos"),
+            "OPUS" | "G722" => Payload::Audio,
             _ => return None,
         };
         Some(Self {
@@ -117,6 +132,7 @@ impl Track {
             has_described_type: false,
             has_packet: false,
             encoding: described.encoding.clone(),
+            is_for_browsers: is_for_browsers(described),
             clock_rate: described.clock_rate,
             channels: described.channels,
             payload,
@@ -171,7 +187,9 @@ impl Track {
         units.extend(match of {
             Payload::Video(nals) => nals.finish(),
             Payload::Jpeg(jpeg) => jpeg.finish(),
-            Payload::Aac(_) | Payload::Vp(_) | Payload::Audio | Payload::Logarithmic(_) => None,
+            Payload::Av1(av1) => av1.finish(),
+            Payload::Mpeg4(mpeg4) => mpeg4.finish(),
+            Payload::Aac(_) | Payload::Vp(_) | Payload::Audio | Payload::Samples(_) => None,
         });
     }
 
@@ -202,8 +220,11 @@ impl Track {
     /// The time in ticks of the track's clock; `None` for audio.
     #[must_use]
     pub fn shown_ticks(&self, media_ns: u64) -> Option<i64> {
-        let is_video = matches!(self.payload, Payload::Video(_) | Payload::Vp(_));
-        is_video.then(|| self.timeline.recorded_ticks(media_ns))
+        let is_sound = matches!(
+            self.payload,
+            Payload::Aac(_) | Payload::Audio | Payload::Samples(_)
+        );
+        (!is_sound).then(|| self.timeline.recorded_ticks(media_ns))
     }
 
     /// Converts a duration to ticks of the track's clock.
@@ -220,7 +241,9 @@ impl Track {
             Payload::Aac(aac) => aac.left_out,
             Payload::Jpeg(jpeg) => jpeg.left_out,
             Payload::Vp(vp) => vp.left_out,
-            Payload::Audio | Payload::Logarithmic(_) => 0,
+            Payload::Av1(av1) => av1.left_out,
+            Payload::Mpeg4(mpeg4) => mpeg4.left_out,
+            Payload::Audio | Payload::Samples(_) => 0,
         }
     }
 
@@ -233,7 +256,7 @@ impl Track {
     /// True if browsers play its encoding in segments.
     #[must_use]
     pub fn is_for_browsers(&self) -> bool {
-        !matches!(self.payload, Payload::Logarithmic(_))
+        self.is_for_browsers
     }
 
     /// True if a packet of the track has come.
@@ -250,7 +273,10 @@ impl Track {
             Payload::Video(nals) => nals.has_begun(),
             Payload::Aac(aac) => aac.has_begun(),
             Payload::Vp(vp) => vp.head.is_some(),
-            Payload::Jpeg(_) | Payload::Audio | Payload::Logarithmic(_) => true,
+            Payload::Av1(av1) => av1.sequence.is_some(),
+            Payload::Mpeg4(mpeg4) => mpeg4.headers().is_some(),
+            Payload::Jpeg(jpeg) => jpeg.image_size.is_some(),
+            Payload::Audio | Payload::Samples(_) => true,
         }
     }
 
@@ -269,11 +295,11 @@ impl Track {
             }
             Payload::Aac(aac) => Some(TrackHead::aac(id, rate, &aac.config)),
             Payload::Vp(vp) => Some(TrackHead::vp(id, rate, vp.format(), vp.head?)),
+            Payload::Av1(av1) => Some(TrackHead::av1(id, rate, av1.sequence.as_ref()?)),
+            Payload::Mpeg4(mpeg4) => TrackHead::mpeg4(id, rate, mpeg4.headers()?),
+            Payload::Jpeg(jpeg) => TrackHead::jpeg(id, rate, jpeg.image_size?),
             Payload::Audio => Some(TrackHead::opus(id, rate, self.channels)),
-            Payload::Logarithmic(name) => {
-                Some(TrackHead::logarithmic(id, rate, self.channels, *name))
-            }
-            Payload::Jpeg(_) => None,
+            Payload::Samples(name) => TrackHead::samples(id, rate, self.channels, *name),
         }
     }
 
@@ -283,8 +309,8 @@ impl Track {
         match &self.payload {
             Payload::Aac(aac) => aac.config.ticks(1, self.clock_rate),
             // 25 pictures or 50 audio packets per second.
-            Payload::Video(_) | Payload::Jpeg(_) | Payload::Vp(_) => self.clock_rate / 25,
-            Payload::Audio | Payload::Logarithmic(_) => self.clock_rate / 50,
+            Payload::Audio | Payload::Samples(_) => self.clock_rate / 50,
+            _ => self.clock_rate / 25,
         }
     }
 
@@ -292,11 +318,18 @@ impl Track {
     #[must_use]
     pub fn raw_head(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if let Payload::Video(nals) = &self.payload {
-            for unit in nals.parameters().units() {
-                out.extend_from_slice(&[0, 0, 0, 1]);
-                out.extend_from_slice(unit);
+        match &self.payload {
+            Payload::Video(nals) => {
+                for unit in nals.parameters().units() {
+                    out.extend_from_slice(&[0, 0, 0, 1]);
+                    out.extend_from_slice(unit);
+                }
             }
+            Payload::Mpeg4(mpeg4) => {
+                let headers = mpeg4.headers().map(|of| &of.bytes[..]);
+                out.extend_from_slice(headers.unwrap_or_default());
+            }
+            _ => {}
         }
         out
     }
@@ -306,7 +339,8 @@ impl Track {
         match &self.payload {
             Payload::Video(_) => nal::to_annex_b(&mut unit.data),
             Payload::Aac(aac) => out.extend_from_slice(&aac.config.adts(unit.data.len())),
-            Payload::Jpeg(_) | Payload::Vp(_) | Payload::Audio | Payload::Logarithmic(_) => {}
+            Payload::Av1(_) => out.extend_from_slice(&av1::DELIMITER),
+            _ => {}
         }
         out.append(&mut unit.data);
     }
@@ -319,7 +353,9 @@ impl Payload {
             Self::Aac(aac) => aac.push(packet, clock_rate, units),
             Self::Jpeg(jpeg) => jpeg.push(packet, units),
             Self::Vp(vp) => vp.push(packet, units),
-            Self::Audio | Self::Logarithmic(_) => units.push(Unit {
+            Self::Av1(av1) => av1.push(packet, units),
+            Self::Mpeg4(mpeg4) => mpeg4.push(packet, units),
+            Self::Audio | Self::Samples(_) => units.push(Unit {
                 data: packet.payload.to_vec(),
                 timestamp: packet.header.timestamp,
                 media_ns: packet.media_ns,

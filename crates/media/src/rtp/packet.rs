@@ -3,6 +3,7 @@
 //! The fixed header of a packet (RFC 3550, section 5.1) is received apart from the rest, the body, so that
 //! bodies lie back to back in a block. Functions here take the two parts and copy nothing.
 
+pub mod av1;
 mod clock;
 pub mod frames;
 mod sequence;
@@ -217,6 +218,9 @@ mod tests {
             ("MP4V-ES", &[0, 0, 1, 0xb0, 1, 0, 0, 1, 0xb6, 0x10], true),
             ("MP4V-ES", &[0, 0, 1, 0xb0, 1, 0, 0, 1, 0xb6, 0x50], false),
             ("MP4V-ES", &[9, 9, 9, 9], false),
+            ("AV1", &[0x28, 2, 0x08, 0, 0x30, 0x10], true),
+            ("AV1", &[0x10, 0x30, 0x30], false),
+            ("AV1", &[], false),
             ("JPEG", &[1], true),
             ("OPUS", &[], true),
         ] {
@@ -236,6 +240,9 @@ mod tests {
         assert_eq!(marks("H264", &fields), [begins_key, none]);
         let images: [&[u8]; 3] = [&[0, 0, 0, 0, 1], &[0, 0, 0, 9, 1], &[0, 0, 0, 0, 1]];
         assert_eq!(marks("JPEG", &images), [begins_key, key, begins_key]);
+        // The next fragment of a frame, and the second layer, which some senders put into a packet of its own.
+        let layers: [&[u8]; 3] = [&[0x58, 0x30, 0x10], &[0x90, 1], &[0x10, 0x30, 0x30]];
+        assert_eq!(marks("AV1", &layers), [begins_key, none, none]);
         let sound: [&[u8]; 2] = [&[1], &[2]];
         assert_eq!(marks("OPUS", &sound), [begins_key, key]);
     }

@@ -10,8 +10,8 @@
 //! Not supported, because cameras and encoders do not send them: several programs or layers, frames whose
 //! length is not in the element, version 1 of `StreamMuxConfig`, and channels in a `program_config_element`.
 
+use super::super::bits::Bits;
 use super::super::unit::{Packet, Unit};
-use super::bits::Bits;
 use super::{Aac, Config, FRAME_BYTES_MAX, Layout, hexadecimal, parameter};
 use crate::sdp::Track as TrackDescription;
 

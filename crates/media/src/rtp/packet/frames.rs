@@ -41,6 +41,8 @@ pub enum Coding {
     Jpeg,
     /// VP8 or VP9.
     Vp(Format),
+    /// AV1.
+    Av1,
     /// Another encoding: packets of one timestamp are a frame, and all frames are key frames.
     #[default]
     Other,
@@ -57,6 +59,7 @@ impl Coding {
             "JPEG" => Self::Jpeg,
             "VP8" => Self::Vp(Format::Vp8),
             "VP9" => Self::Vp(Format::Vp9),
+            "AV1" => Self::Av1,
             _ => Self::Other,
         }
     }
@@ -173,6 +176,7 @@ impl Frames {
             }
             Coding::Jpeg => take(self, Piece::jpeg(payload)),
             Coding::Vp(format) => take(self, Piece::vp(format, payload)),
+            Coding::Av1 => take(self, Piece::av1(payload)),
             Coding::Other => take(
                 self,
                 Piece {

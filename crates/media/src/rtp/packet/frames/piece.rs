@@ -1,5 +1,6 @@
 //! Classifies NAL units and packets by their first bytes.
 
+use crate::rtp::packet::av1;
 use crate::rtp::packet::vp::{Format, Part};
 use crate::rtp::sps::has_fields;
 
@@ -147,6 +148,15 @@ impl Piece {
         Self {
             role: if begins { Role::First } else { Role::Part },
             hint: if is_key { Hint::Key } else { Hint::None },
+        }
+    }
+
+    /// A packet of AV1. The frames of one time are one temporal unit.
+    pub(super) fn av1(payload: &[u8]) -> Self {
+        let has_key = av1::Payload::parse(payload).is_some_and(|of| of.has_key_frame());
+        Self {
+            hint: if has_key { Hint::Key } else { Hint::None },
+            ..PART
         }
     }
 
