@@ -59,6 +59,7 @@ use crate::archive::retention_record::{
     COPIES_AT, COPY_BYTES, RANGES_MAX, RetentionLimits, RetentionRecord,
 };
 
+use crate::sdp::Description;
 pub use error::ArchiveError;
 use finding::{Reader, find_newest, find_recordings};
 pub use frames::{FRAMES_MAX, Frame, Frames};
@@ -134,6 +135,9 @@ struct State {
     listeners: Listeners,
     /// Why the last recording ended, if it ended since the archive was opened.
     last_end: Option<GapCause>,
+    /// The number and the description of the recording that was begun last, if it was begun since the archive was
+    /// opened.
+    described: Option<(u64, Arc<Description>)>,
 }
 
 impl State {
@@ -310,6 +314,14 @@ impl Archive {
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.state().is_recorded
+    }
+
+    /// The description of a recording, if it was begun since the archive was opened and no other one was begun after it.
+    #[must_use]
+    pub fn described(&self, number: u64) -> Option<Arc<Description>> {
+        let state = self.state();
+        let described = state.described.as_ref().filter(|(of, _)| *of == number);
+        described.map(|(_, description)| Arc::clone(description))
     }
 
     /// True if this recording is the one that is being made.

@@ -52,7 +52,7 @@ use crate::sdp::Description;
 use cuts::{Cut, Cuts, Place};
 pub use error::ExportError;
 use mp4::{Run, Sample, TrackHead};
-pub use parts::{Part, SegmentList};
+pub use parts::{Division, Part, SegmentList};
 pub use segment_cache::{ListId, Numbers, SegmentCache};
 use segments::Muxer;
 pub use segments::{SegmentFile, Segments};

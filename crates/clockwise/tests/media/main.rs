@@ -33,6 +33,7 @@ mod hls;
 mod http;
 mod index;
 mod keep;
+mod list_reads;
 mod live;
 mod locks;
 mod login;

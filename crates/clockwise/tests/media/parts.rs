@@ -9,7 +9,7 @@ use engine::volume_io::ClientOptions;
 use media::archive::index::GROUP;
 use media::files::cuts::Place;
 use media::files::mp4::TrackHead;
-use media::files::{Part, SegmentCache, SegmentList, Source};
+use media::files::{Division, Part, SegmentCache, SegmentList, Source};
 use media::sdp::Description;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -27,7 +27,9 @@ const S: u64 = 1_000_000_000;
 fn list(made: &Made, source: &mut Source, times: &Range<u64>, is_over: bool) -> SegmentList {
     let recording = *source.recording();
     let ends_ns = made.archive.extent(&made.rig.client, &recording);
-    source.list(times, ends_ns.unwrap().end, is_over).unwrap()
+    source
+        .list(times, ends_ns.unwrap().end, is_over, Division::Usual)
+        .unwrap()
 }
 
 fn all(made: &Made, is_over: bool) -> SegmentList {

@@ -301,6 +301,9 @@ impl Archives {
         archive: &Archive,
         recording: Recording,
     ) -> Result<Option<Description>, OpenError> {
+        if let Some(described) = archive.described(recording.number) {
+            return Ok(Some(Description::clone(&described)));
+        }
         // The key must not change when blocks are overwritten.
         let key = (
             archive.header().archive,

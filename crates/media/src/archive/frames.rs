@@ -28,6 +28,15 @@ pub struct Frame {
     pub lost: u64,
 }
 
+/// What the first block of a recording has before a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lead {
+    /// True if packets of the track precede it.
+    pub has_track: bool,
+    /// The earliest time of the block's packets, in nanoseconds of the recording's time.
+    pub earliest_ns: Option<u64>,
+}
+
 /// Most frames that are listed at a time.
 pub const FRAMES_MAX: usize = 100_000;
 
@@ -135,6 +144,37 @@ impl Archive {
     ) -> Result<Option<Vec<Entry>>, ArchiveError> {
         let block = self.packets(client, recording, serial)?;
         Ok(block.map(|of| of.packets.into_iter().map(|(entry, _)| entry).collect()))
+    }
+
+    /// What the first block of a recording has before a packet; `None` if it is damaged or has gone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn lead(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        packet: u32,
+        track: u8,
+    ) -> Result<Option<Lead>, ArchiveError> {
+        let key = (recording.first, packet, track);
+        let cached = self.state().cache(recording.number).lead;
+        if let Some((_, lead)) = cached.filter(|(of, _)| *of == key) {
+            return Ok(Some(lead));
+        }
+        let Some(entries) = self.entries(client, recording, recording.first)? else {
+            return Ok(None);
+        };
+        let packets = (0..).zip(&entries);
+        let packets = packets.filter(|(_, entry)| entry.kind == Kind::Rtp);
+        let lead = Lead {
+            has_track: packets
+                .clone()
+                .any(|(number, entry)| number < packet && entry.track == track),
+            earliest_ns: packets.map(|(_, entry)| entry.media_ns).min(),
+        };
+        self.state().cache(recording.number).lead = Some((key, lead));
+        Ok(Some(lead))
     }
 
     /// Number of frames in a recording before a block; `None` if no section of the index says so.

@@ -182,6 +182,7 @@ impl Archive {
             caches: HashMap::new(),
             listeners: Listeners::default(),
             last_end: None,
+            described: None,
         };
         Self {
             volume,

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
+use super::frames::Lead;
 use super::*;
 use crate::archive::index::{Key, KeyCoverage, Record};
 
@@ -60,6 +61,8 @@ pub(super) struct RecordingCache {
     begin: Option<(u64, u64)>,
     /// End time of the recording while its blocks end before this serial: (serial, time).
     end: Option<(u64, u64)>,
+    /// The packets of the first block before one of them: serial, packet and track, and what lies before it.
+    pub(super) lead: Option<((u64, u32, u8), Lead)>,
     /// The track of the keys in its index.
     pub(super) track: Option<u8>,
     /// Bytes to read at the end of a block for its section: the most that a known section needed, and an
@@ -81,6 +84,11 @@ impl State {
             self.caches.retain(|of, _| remaining.contains(of));
         }
         self.caches.entry(number).or_default()
+    }
+
+    /// Caches the end of a recording whose blocks end before the serial `end`.
+    pub(super) fn note_end(&mut self, number: u64, end: u64, ends_ns: u64) {
+        self.cache(number).end = Some((end, ends_ns));
     }
 
     /// Caches what a section, complete or in the making, says of its group.
@@ -153,11 +161,25 @@ impl Archive {
             return Ok(begins);
         }
         let serials = recording.first..recording.end;
-        let Some(begins) = self.first_begin(client, recording, serials)? else {
+        let begins = match self.begin_in_known_section(recording) {
+            Some(begins) => Some(begins),
+            None => self.first_begin(client, recording, serials)?,
+        };
+        let Some(begins) = begins else {
             return Ok(0);
         };
         self.state().cache(recording.number).begin = Some((recording.first, begins));
         Ok(begins)
+    }
+
+    /// As [`begins`](Self::begins), if the section about the first block is in memory. While a full ring is recorded to,
+    /// the first block is another one for each block that is written.
+    fn begin_in_known_section(&self, recording: &Recording) -> Option<u64> {
+        let first = recording.first;
+        let last = recording.last_serial_of(first / GROUP);
+        let cached = self.cached_section(recording, last).flatten();
+        let section = cached.or_else(|| self.so_far(recording))?;
+        section.record_of(first).map(|record| record.media_ns)
     }
 
     /// Media time of the last packet; `None` if the last blocks are damaged.

@@ -58,6 +58,7 @@ impl State {
         self.caches.remove(&number);
         self.sections.retain(|of| of.recording != number);
         self.so_far.retain(|(of, _)| *of != number);
+        self.described.take_if(|(of, _)| *of == number);
     }
 }
 
@@ -111,7 +112,11 @@ impl Archive {
     }
 
     /// The cached section: the outer `None` if nothing is cached, the inner one if it cannot be read.
-    fn cached_section(&self, recording: &Recording, serial: u64) -> Option<Option<Arc<Index>>> {
+    pub(super) fn cached_section(
+        &self,
+        recording: &Recording,
+        serial: u64,
+    ) -> Option<Option<Arc<Index>>> {
         let mut state = self.state();
         let sections = &mut state.sections;
         let place = sections

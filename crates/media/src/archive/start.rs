@@ -12,7 +12,7 @@ use engine::stream::Stream;
 use engine::volume_io::Client;
 
 use crate::archive::block::{Block, Entry, Kind};
-use crate::archive::index::{Index, Key, KeyCoverage};
+use crate::archive::index::{GROUP, Index, Key, KeyCoverage};
 use crate::archive::{Archive, ArchiveError, Recording};
 
 /// Blocks before the wanted one that are searched for a key frame.
@@ -264,6 +264,24 @@ fn key_before_group(
     let Some((serial, packet)) = before else {
         return Ok(None);
     };
+    // A player needs the block; others need only its time, which an earlier section may have.
+    let Search {
+        archive, client, ..
+    } = search;
+    let last = recording.last_serial_of(serial / GROUP);
+    if search.stream.is_none()
+        && let Some(before) = archive.stored_section(client, recording, last)?
+    {
+        let mut keys = before.keys.iter();
+        let key = keys.find(|of| (of.serial, of.packet) == (serial, packet));
+        if let Some(key) = key.filter(|of| before.track == index.track && of.media_ns <= media_ns) {
+            return Ok(Some(Found {
+                start: Start::from(*key),
+                block: None,
+                is_key: true,
+            }));
+        }
+    }
     let packet = packet as usize;
     let is_usable = |entry: &Entry| {
         entry.begins_frame && entry.track == index.track && entry.media_ns <= media_ns

@@ -37,6 +37,7 @@ impl Archive {
             first,
             begun_unix_ns: 0,
             written: Vec::new(),
+            ends: VecDeque::new(),
             follows,
             end: GapCause::Server,
         })
@@ -52,6 +53,8 @@ pub struct ActiveRecording {
     begun_unix_ns: u64,
     /// Serials of written blocks that follow one that is not written yet.
     written: Vec<u64>,
+    /// Serials and ends of blocks that cannot be read yet, in nanoseconds of the recording's time.
+    ends: VecDeque<(u64, u64)>,
     /// Why the previous recording ended, if that is known.
     follows: Option<GapCause>,
     /// Why it ends.
@@ -121,6 +124,22 @@ impl ActiveRecording {
         self.archive.set_so_far(self.number, index);
     }
 
+    /// The block of this serial ends at a time, in nanoseconds of the recording's time.
+    pub fn sealed(&mut self, serial: u64, ends_ns: u64) {
+        self.ends.push_back((serial, ends_ns));
+    }
+
+    /// The blocks have this description from now on.
+    pub fn describe(&self, description: &Arc<Description>) {
+        let mut state = self.archive.state();
+        let described = state.described.as_ref();
+        let is_known = described
+            .is_some_and(|(of, known)| *of == self.number && Arc::ptr_eq(known, description));
+        if !is_known {
+            state.described = Some((self.number, Arc::clone(description)));
+        }
+    }
+
     /// Notes that `count` blocks from the `index`th block of the recording on have been written. A block
     /// becomes readable when it and all blocks before it are written; it is durable after the next flush.
     pub fn written(&mut self, index: u64, count: u64) {
@@ -134,6 +153,9 @@ impl ActiveRecording {
         let end = state.next;
         if end == self.first {
             return;
+        }
+        while let Some((serial, ends_ns)) = self.ends.pop_front_if(|(of, _)| *of < end) {
+            state.note_end(self.number, serial + 1, ends_ns);
         }
         match state
             .recordings

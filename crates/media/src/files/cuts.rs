@@ -272,32 +272,23 @@ impl Cuts {
 }
 
 /// The first cut of a recording, moved to the start of its block if only audio precedes the picture.
-fn with_audio_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ExportError> {
+fn with_audio_before(source: &Source, first: Cut, track: u8) -> Result<Cut, ExportError> {
     let serial = source.recording.first;
-    if first.place.serial != serial || !source.load(serial)? {
+    if first.place.serial != serial {
         return Ok(first);
     }
-    let Some(block) = source
-        .loaded
-        .as_ref()
-        .and_then(|(_, bytes)| Block::parse(bytes).ok())
-    else {
-        return Ok(first);
-    };
-    let before = (0..first.place.packet as usize).filter_map(|number| block.packet(number));
-    let has_video_before = before
-        .clone()
-        .any(|(entry, _)| entry.track == track && entry.kind == Kind::Rtp);
-    let all = (0..block.len()).filter_map(|number| block.packet(number));
-    let packets = all.filter(|(entry, _)| entry.kind == Kind::Rtp);
-    let earliest = packets.map(|(entry, _)| entry.media_ns).min();
-    Ok(match has_video_before {
-        // Frames that cannot be decoded precede it.
-        true => first,
-        false => Cut {
+    let (archive, client) = (&source.archive, &source.client);
+    let lead = archive.lead(client, &source.recording, first.place.packet, track)?;
+    Ok(match lead {
+        Some(lead) if !lead.has_track => Cut {
             place: Place { serial, packet: 0 },
-            media_ns: earliest.unwrap_or(first.media_ns).min(first.media_ns),
+            media_ns: lead
+                .earliest_ns
+                .unwrap_or(first.media_ns)
+                .min(first.media_ns),
         },
+        // Frames that cannot be decoded precede it, or the block is damaged.
+        _ => first,
     })
 }
 

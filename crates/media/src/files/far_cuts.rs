@@ -16,7 +16,7 @@ const GRID_NS: u64 = 15_000_000_000;
 const NEAR_NS: u64 = 30_000_000_000;
 
 /// A segment has at most twice as many bytes of blocks.
-const GRID_BYTES: u64 = 32 << 20;
+pub(super) const GRID_BYTES: u64 = 32 << 20;
 
 /// The cuts between a key frame and the next one.
 #[derive(Debug, Default)]

@@ -9,11 +9,31 @@
 use std::ops::Range;
 
 use super::cuts::{Cut, Cuts, Place};
+use super::far_cuts::GRID_BYTES;
 use super::gaps::GAP_MIN_NS;
 use super::{ExportError, Source};
 
-/// Interval of the cuts: a segment begins at the first key frame of each.
-const SEGMENT_CUT_NS: u64 = 4_000_000_000;
+/// How a recording is divided into segments: one begins at the first key frame of each interval. The cuts of the coarse
+/// division are among those of the usual one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Division {
+    /// Intervals of four seconds.
+    Usual,
+    /// Intervals of twelve seconds, for lists of long ranges.
+    Coarse,
+}
+
+impl Division {
+    fn cut_ns(self) -> u64 {
+        match self {
+            Self::Usual => 4_000_000_000,
+            Self::Coarse => 12_000_000_000,
+        }
+    }
+}
+
+/// Time that a coarse segment lasts where key frames are at most four seconds apart.
+const COARSE_NS_MAX: u64 = 16_000_000_000;
 
 /// This long before a range the search for its first segment begins, and this long after it the search for the end
 /// of its last one ends. No block lasts longer.
@@ -135,6 +155,18 @@ impl SegmentStart {
 }
 
 impl Source {
+    /// The coarsest division whose segments are not cut for their size; the recording lasts this long.
+    #[must_use]
+    pub fn coarsest_division(&self, length_ns: u64) -> Division {
+        let blocks = self.recording.end - self.recording.first;
+        let bytes = u128::from(blocks * self.archive.header().block_bytes);
+        let bytes_of_segment = bytes * u128::from(COARSE_NS_MAX) / u128::from(length_ns.max(1));
+        match bytes_of_segment <= u128::from(GRID_BYTES) {
+            true => Division::Coarse,
+            false => Division::Usual,
+        }
+    }
+
     /// The segments between two times, in nanoseconds of the recording's time. The recording ends at `ends_ns` so
     /// far, or with `is_over` finally.
     ///
@@ -145,6 +177,7 @@ impl Source {
         times: &Range<u64>,
         ends_ns: u64,
         is_over: bool,
+        division: Division,
     ) -> Result<SegmentList, ExportError> {
         let end = Cut {
             place: Place {
@@ -162,7 +195,7 @@ impl Source {
             mut start,
             mut cuts,
             mut next,
-        }) = self.opening(times.start, limit, is_over)?
+        }) = self.opening(times.start, limit, is_over, division)?
         else {
             return Ok(SegmentList {
                 first: end,
@@ -218,28 +251,31 @@ impl Source {
         from_ns: u64,
         limit: u64,
         is_over: bool,
+        division: Division,
     ) -> Result<Option<Opening>, ExportError> {
+        let cut_ns = division.cut_ns();
         let has_keys = self.description.has_video();
         let (key, is_key) = self.start(from_ns)?;
         if has_keys && !is_key && key.place.serial > self.recording.first {
-            return self.opening_without_key(from_ns, limit).map(Some);
+            let opening = self.opening_without_key(from_ns, limit, division)?;
+            return Ok(Some(opening));
         }
         let key_ns = match has_keys {
             true => key.media_ns,
             false => self.block_begins(key.place.serial)?.unwrap_or(0),
         };
         // The first cut is that of the interval before, or where the recording begins.
-        let before_ns = (key_ns / SEGMENT_CUT_NS * SEGMENT_CUT_NS).saturating_sub(1);
+        let before_ns = (key_ns / cut_ns * cut_ns).saturating_sub(1);
         let has_before = match has_keys {
             true => self.start(before_ns)?.1,
             false => self.block_begins(self.recording.first)? <= Some(before_ns),
         };
-        let mut cuts = Cuts::up_to(self, before_ns, SEGMENT_CUT_NS, limit)?;
+        let mut cuts = Cuts::up_to(self, before_ns, cut_ns, limit)?;
         let is_known = cuts.begin(self)?;
         let mut first = cuts.first();
         // It is the rest of a segment if an earlier key frame of its interval may have been overwritten.
         let oldest_ns = self.block_begins(self.recording.first)?.unwrap_or(0);
-        let is_rest = oldest_ns / SEGMENT_CUT_NS >= first.media_ns / SEGMENT_CUT_NS
+        let is_rest = oldest_ns / cut_ns >= first.media_ns / cut_ns
             && !self.archive.is_from_its_start(&self.recording);
         if is_known && !has_before && is_rest {
             match cuts.next_cut(self)? {
@@ -262,14 +298,19 @@ impl Source {
     }
 
     /// As [`opening`](Self::opening), where no key frame is near before the time.
-    fn opening_without_key(&mut self, from_ns: u64, limit: u64) -> Result<Opening, ExportError> {
+    fn opening_without_key(
+        &mut self,
+        from_ns: u64,
+        limit: u64,
+        division: Division,
+    ) -> Result<Opening, ExportError> {
         let since_ns = from_ns.saturating_sub(AROUND_NS);
         let serial = self.block_at(since_ns)?;
         let begins = Cut {
             place: Place { serial, packet: 0 },
             media_ns: self.block_begins(serial)?.unwrap_or(since_ns),
         };
-        let mut cuts = Cuts::up_to(self, from_ns, SEGMENT_CUT_NS, limit)?;
+        let mut cuts = Cuts::up_to(self, from_ns, division.cut_ns(), limit)?;
         let next = cuts.begin(self)?.then(|| cuts.first());
         Ok(Opening {
             start: SegmentStart {

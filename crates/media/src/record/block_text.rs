@@ -12,6 +12,8 @@ pub(super) struct BlockText {
     /// The length that blocks keep free for it, in bytes.
     bytes_max: usize,
     description: Description,
+    /// The description that the text is of.
+    described: Arc<Description>,
     /// The rate that the text names.
     rate: BytesPerSecond,
 }
@@ -25,12 +27,17 @@ impl BlockText {
             bytes_max: text.len().max(longest),
             text: text.into(),
             description: description.clone(),
+            described: Arc::new(description.clone()),
             rate,
         }
     }
 
     pub(super) fn current(&self) -> Arc<[u8]> {
         Arc::clone(&self.text)
+    }
+
+    pub(super) fn described(&self) -> &Arc<Description> {
+        &self.described
     }
 
     pub(super) fn bytes_max(&self) -> usize {
@@ -48,6 +55,7 @@ impl BlockText {
         let described = described.filter(|of| of.text().len() <= self.bytes_max);
         if let Some(described) = described {
             self.text = described.text().into();
+            self.described = Arc::new(described);
         }
     }
 }

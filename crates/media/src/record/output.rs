@@ -209,6 +209,8 @@ impl<'a> BlockOutput<'a> {
         let is_first = seal.serial == seal.first;
         self.indexer.begins_after(gap.filter(|_| !is_first));
         self.rate.note_block(seen);
+        self.writing.sealed(seal.serial, composer.ends_ns());
+        self.writing.describe(self.text.described());
         let section = self.indexer.block(is_last, composer.index_room());
         self.indexer.thin(index::keys_max(buffer.len()));
         let (section, index) = section.unzip();

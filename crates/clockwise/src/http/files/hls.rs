@@ -4,16 +4,16 @@
 //! keeps no state for a player but the numbers of the segments that it was told of.
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use media::files::cuts::Place;
-use media::files::{ExportError, ListId, Part, SegmentList, mp4};
+use media::files::{Division, ExportError, ListId, Part, SegmentList, mp4};
 use tokio::runtime::Handle;
 
 use super::in_memory::MemoryBody;
 use super::playlist::{self, Stretch};
-use super::wanted::{Span, Wanted};
+use super::wanted::{RANGE_NS_MAX, Span, State, Wanted};
 use super::{
     OpenRecording, PathPart, QueryPart, STALL_TIMEOUT, SharedApp, mib, open, plain, run_blocking,
 };
@@ -29,13 +29,32 @@ impl OpenRecording {
     fn span(&self, wanted: &Wanted) -> Result<Span, Problem> {
         let of = &self.described;
         let times = of.ends_ns.saturating_sub(of.length_ns)..of.ends_ns;
-        wanted.span(&times, of.recording.begun_unix_ns, of.is_recorded)
+        let is_long = of.length_ns > RANGE_NS_MAX;
+        let division = self.source.coarsest_division(of.length_ns);
+        let is_coarse = is_long && division == Division::Coarse;
+        let state = match of.is_recorded {
+            true => State::Recorded,
+            false => State::Ended { is_coarse },
+        };
+        wanted.span(&times, of.recording.begun_unix_ns, state)
     }
 
     /// The segments of a span.
     pub(super) fn list(&mut self, span: &Span) -> Result<SegmentList, ExportError> {
+        let division = match span {
+            Span::Whole(_) => Division::Coarse,
+            Span::End(_) | Span::Range(_) => Division::Usual,
+        };
+        self.list_divided(span.times(), division)
+    }
+
+    fn list_divided(
+        &mut self,
+        times: &std::ops::Range<u64>,
+        division: Division,
+    ) -> Result<SegmentList, ExportError> {
         let (ends_ns, is_over) = (self.described.ends_ns, !self.described.is_recorded);
-        self.source.list(span.times(), ends_ns, is_over)
+        self.source.list(times, ends_ns, is_over, division)
     }
 
     /// The listed segment with these places.
@@ -45,11 +64,14 @@ impl OpenRecording {
             return Ok(None);
         }
         let times = self.source.times_of_block(places.start.serial)?;
-        let listed = self.list(&Span::Range(times))?;
-        Ok(listed
-            .parts
-            .into_iter()
-            .find(|part| part.places() == *places))
+        for division in [Division::Usual, Division::Coarse] {
+            let listed = self.list_divided(&times, division)?;
+            let mut parts = listed.parts.into_iter();
+            if let Some(part) = parts.find(|part| part.places() == *places) {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
     }
 
     /// Limits the export to the wanted tracks among those that players are told of, and returns their heads.
@@ -103,7 +125,7 @@ impl OpenRecording {
 }
 
 pub(super) async fn playlist(
-    state: State<SharedApp>,
+    state: extract::State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
     QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
@@ -115,7 +137,9 @@ pub(super) async fn playlist(
         let begun_unix_ns = recording.described.recording.begun_unix_ns;
         let id = match &span {
             Span::End(_) => ListId::End(number),
-            Span::Range(times) => ListId::Range(number, times.start, times.end),
+            Span::Range(times) | Span::Whole(times) => {
+                ListId::Range(number, times.start, times.end)
+            }
         };
         let at_ns = begun_unix_ns.saturating_add(listed.first.media_ns);
         let source = &recording.source;
@@ -136,7 +160,7 @@ pub(super) async fn playlist(
 }
 
 pub(super) async fn master(
-    state: State<SharedApp>,
+    state: extract::State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
     QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
@@ -150,7 +174,7 @@ pub(super) async fn master(
 }
 
 pub(super) async fn init(
-    state: State<SharedApp>,
+    state: extract::State<SharedApp>,
     PathPart((volume, number)): PathPart<(String, u64)>,
     QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {
@@ -166,7 +190,7 @@ pub(super) async fn init(
 }
 
 pub(super) async fn segment(
-    state: State<SharedApp>,
+    state: extract::State<SharedApp>,
     PathPart((volume, number, name)): PathPart<(String, u64, String)>,
     QueryPart(wanted): QueryPart<Wanted>,
 ) -> Result<Response, Problem> {

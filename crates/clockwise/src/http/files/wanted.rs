@@ -9,9 +9,10 @@ use serde::Deserialize;
 use crate::wire::Problem;
 
 /// Longest range that a list is for. A list of segments of four seconds has less than 20 kB.
-const RANGE_NS_MAX: u64 = 20 * 60 * 1_000_000_000;
+pub(super) const RANGE_NS_MAX: u64 = 20 * 60 * 1_000_000_000;
 
-/// Longest part of an ended recording that is listed without a range.
+/// Longest part of an ended recording that is listed without a range. In coarse segments, its list has less than 20 kB,
+/// too.
 const WHOLE_NS_MAX: u64 = 3_600 * 1_000_000_000;
 
 /// The end of an active recording that is listed without a range.
@@ -34,11 +35,23 @@ pub(super) enum Span {
     /// The end, as it moves on.
     End(Range<u64>),
     Range(Range<u64>),
+    /// The beginning of an ended recording, or all of it, in coarse segments.
+    Whole(Range<u64>),
+}
+
+/// The state of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Recorded,
+    Ended {
+        /// True if it is listed in coarse segments.
+        is_coarse: bool,
+    },
 }
 
 impl Span {
     pub(super) fn times(&self) -> &Range<u64> {
-        let (Self::End(times) | Self::Range(times)) = self;
+        let (Self::End(times) | Self::Range(times) | Self::Whole(times)) = self;
         times
     }
 }
@@ -122,12 +135,12 @@ impl Wanted {
         }
     }
 
-    /// The part of a recording that is asked for. The recording has these times and is being recorded or not.
+    /// The part of a recording that is asked for. The recording has these times.
     pub(super) fn span(
         &self,
         times: &Range<u64>,
         begun_unix_ns: u64,
-        is_recorded: bool,
+        state: State,
     ) -> Result<Span, Problem> {
         let time = |name, text: &Option<String>| {
             let text = text.as_deref();
@@ -139,9 +152,15 @@ impl Wanted {
             if let (None, Some(until)) = (from, &self.until) {
                 return Err(refused("until", until, "give `from` as well"));
             }
-            return Ok(match is_recorded {
-                true => Span::End(times.end.saturating_sub(END_NS)..u64::MAX),
-                false => Span::Range(times.start..times.start.saturating_add(WHOLE_NS_MAX)),
+            let from = times.start;
+            return Ok(match state {
+                State::Recorded => Span::End(times.end.saturating_sub(END_NS)..u64::MAX),
+                State::Ended { is_coarse: true } => {
+                    Span::Whole(from..from.saturating_add(WHOLE_NS_MAX))
+                }
+                State::Ended { is_coarse: false } => {
+                    Span::Range(from..from.saturating_add(RANGE_NS_MAX))
+                }
             });
         };
         let latest = from.saturating_add(RANGE_NS_MAX);
@@ -162,31 +181,39 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn span(from: Option<&str>, until: Option<&str>, is_recorded: bool) -> Result<Span, u16> {
+    const ENDED: State = State::Ended { is_coarse: true };
+
+    fn span(from: Option<&str>, until: Option<&str>, state: State) -> Result<Span, u16> {
         let wanted = Wanted {
             from: from.map(str::to_owned),
             until: until.map(str::to_owned),
             tracks: None,
         };
         let begun = 1_700_000_000 * S;
-        let span = wanted.span(&(5 * S..9_000 * S), begun, is_recorded);
+        let span = wanted.span(&(5 * S..9_000 * S), begun, state);
         span.map_err(|problem| problem.status)
     }
 
     #[test]
     fn ranges_are_bounded() {
-        assert_eq!(span(None, None, true), Ok(Span::End(8_880 * S..u64::MAX)));
-        assert_eq!(span(None, None, false), Ok(Span::Range(5 * S..3_605 * S)));
+        let recorded = State::Recorded;
         assert_eq!(
-            span(Some("7.5"), None, true),
+            span(None, None, recorded),
+            Ok(Span::End(8_880 * S..u64::MAX))
+        );
+        assert_eq!(span(None, None, ENDED), Ok(Span::Whole(5 * S..3_605 * S)));
+        let ended = State::Ended { is_coarse: false };
+        assert_eq!(span(None, None, ended), Ok(Span::Range(5 * S..1_205 * S)));
+        assert_eq!(
+            span(Some("7.5"), None, recorded),
             Ok(Span::Range(7_500_000_000..7_500_000_000 + 1_200 * S))
         );
         assert_eq!(
-            span(Some("2023-11-14T22:13:30Z"), Some("25"), false),
+            span(Some("2023-11-14T22:13:30Z"), Some("25"), ENDED),
             Ok(Span::Range(10 * S..25 * S))
         );
         assert_eq!(
-            span(Some("10"), Some("99999"), false),
+            span(Some("10"), Some("99999"), ENDED),
             Ok(Span::Range(10 * S..1_210 * S))
         );
         for (from, until) in [
@@ -197,7 +224,7 @@ mod tests {
             (Some("NaN"), None),
             (Some("2023-11-14T22"), None),
         ] {
-            assert_eq!(span(from, until, false), Err(400), "{from:?} {until:?}");
+            assert_eq!(span(from, until, ENDED), Err(400), "{from:?} {until:?}");
         }
     }
 }

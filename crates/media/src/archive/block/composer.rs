@@ -22,6 +22,8 @@ pub struct Composer {
     entries: usize,
     /// Arrival time and media time of the first entry.
     base: Option<(u64, u64)>,
+    /// The latest media time, as its entry says it.
+    ends_ns: u64,
 }
 
 /// Values of the trailer that are set when the block is sealed.
@@ -65,6 +67,7 @@ impl Composer {
             bodies: 0,
             entries: 0,
             base: None,
+            ends_ns: 0,
         }
     }
 
@@ -78,6 +81,12 @@ impl Composer {
     #[must_use]
     pub fn begins_ns(&self) -> Option<u64> {
         self.base.map(|(arrival, _)| arrival)
+    }
+
+    /// The latest media time of its packets, in nanoseconds of the recording's time.
+    #[must_use]
+    pub fn ends_ns(&self) -> u64 {
+        self.ends_ns
     }
 
     /// The range of the block that is free for the next body.
@@ -119,6 +128,8 @@ impl Composer {
         kind |= if entry.begins_frame { KIND_FRAME } else { 0 };
         kind |= if entry.is_key { KIND_KEY } else { 0 };
         let media_us = (i128::from(entry.media_ns) - i128::from(media)) / 1_000;
+        let said_ns = i128::from(media) + media_us * 1_000;
+        self.ends_ns = self.ends_ns.max(u64::try_from(said_ns).unwrap_or(0));
         let raw = RawEntry {
             at: U32::new(self.bodies as u32),
             len: U16::new(len as u16),
