@@ -16,6 +16,7 @@ mod deletion;
 pub(crate) mod drift;
 mod error;
 mod finding;
+pub mod fitting;
 mod frames;
 pub mod gap;
 pub mod geometry;

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use engine::pool::VolumeSpec;
 use engine::stream::StreamSpec;
 use media::archive::block::BLOCK_BYTES;
+use media::archive::fitting::block_that_fits;
 use media::archive::retention_record::RetentionLimits;
 use media::camera::inspection::{Inspection, InspectionError, InspectionRemedy};
 use media::camera::plan::{self, KEEP_DEFAULT};
@@ -226,7 +227,7 @@ impl Camera {
         if fits.is_some_and(|fits| fits >= spec.rate) {
             return Ok(spec.block);
         }
-        let other = plan::block_that_fits(pool, &spec);
+        let other = block_that_fits(pool, &spec);
         match (other, self.block) {
             (Some(block), None) => Ok(block),
             (other, _) => Err(too_fast(&spec, fits, other)),

@@ -206,6 +206,7 @@ fn session_beyond_the_disks_is_refused_with_453() {
         clients.push(client);
     };
     assert_eq!(refused.status, 453, "{refused:?}");
+    assert!(refused.body.contains("; blocks of "), "{refused:?}");
     assert_eq!(reservations(&site), clients.len());
     drop(clients);
     until("all is given back", || reservations(&site) == 0);

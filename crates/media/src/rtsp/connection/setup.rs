@@ -18,6 +18,7 @@ use super::{
     Role, RtspSession,
 };
 use crate::archive::archives::OpenError;
+use crate::archive::fitting::block_that_fits;
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::AccessRight;
 use crate::rtsp::transport::{Transport, transports};
@@ -344,17 +345,34 @@ impl Connection<'_> {
         rate: BytesPerSecond,
         op: Op,
     ) -> Result<ReservedStream, Refusal> {
-        let stream = self.shared.archives.pool().reserve(StreamSpec {
-            name: name.to_owned(),
-            volume: Arc::clone(archive.volume()),
-            range: Some(archive.range()),
-            rate,
-            block: Bytes(archive.header().block_bytes),
-            op,
-            span: None,
-            wraps: true,
-        })?;
+        let spec = stream_spec(archive, name, rate, op);
+        let stream = self.shared.archives.pool().reserve(spec)?;
         Ok(ReservedStream(stream))
+    }
+
+    /// The reply to a publisher whose reservation is refused, with a block size that would fit if there is one. The
+    /// publisher cannot choose the size, so the log has the reason, too.
+    fn recording_refused(
+        &self,
+        request: &ClientRequest,
+        archive: &Archive,
+        (rate, from): (BytesPerSecond, RateFrom),
+        error: &Refusal,
+    ) -> Answer {
+        let mut refusal = from.refused(rate, error);
+        if let Refusal::Load { .. } = error {
+            let spec = stream_spec(archive, "", rate, Op::Write);
+            if let Some(block) = block_that_fits(self.shared.archives.pool(), &spec) {
+                refusal += &format!(
+                    "; blocks of {block} would fit at that rate: record in another volume with `block` under [rtsp]"
+                );
+            }
+        }
+        let volume = archive.volume().name();
+        if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+            tracing::info!(peer = %self.peer, volume, %refusal, untold, "a recording is refused");
+        }
+        refused_because(request, error, refusal).logged()
     }
 
     /// Reserves for a recording, unless that has been done. A stream that is live only needs no reservation.
@@ -406,12 +424,7 @@ impl Connection<'_> {
         let stream = self
             .reserve(archive, &name, rate, Op::Write)
             .map_err(|error| {
-                let volume = archive.volume().name();
-                let refusal = rate_from.refused(rate, &error);
-                if let Some(untold) = UNCARRIED.turn(Instant::now()) {
-                    tracing::info!(peer = %self.peer, volume, %refusal, untold, "a recording is refused");
-                }
-                refused_because(request, &error, refusal).logged()
+                self.recording_refused(request, archive, (rate, *rate_from), &error)
             })?;
         let about = SessionSubject {
             who: self.peer.to_string(),
@@ -485,4 +498,18 @@ fn track_named(session: &RtspSession, asked: &str) -> Option<usize> {
 fn below_query(request: &ClientRequest) -> Option<&str> {
     let query = request.request_uri()?.query()?;
     query.rsplit_once('/').map(|(_, below)| below)
+}
+
+/// A stream for all blocks of an archive.
+fn stream_spec(archive: &Archive, name: &str, rate: BytesPerSecond, op: Op) -> StreamSpec {
+    StreamSpec {
+        name: name.to_owned(),
+        volume: Arc::clone(archive.volume()),
+        range: Some(archive.range()),
+        rate,
+        block: Bytes(archive.header().block_bytes),
+        op,
+        span: None,
+        wraps: true,
+    }
 }
