@@ -6,6 +6,7 @@ pub mod clip;
 pub mod files;
 pub mod frames;
 pub mod http;
+pub mod load;
 pub mod login;
 pub mod peers;
 pub mod sized;

@@ -35,6 +35,7 @@ mod index;
 mod keep;
 mod list_reads;
 mod live;
+mod load;
 mod locks;
 mod login;
 mod many;
