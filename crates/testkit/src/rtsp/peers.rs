@@ -125,7 +125,7 @@ pub fn without_server(site: &Site, clip: &str, has_sound: bool) -> PlayerOutput 
 }
 
 /// True if a socket listens there; no connection is made.
-fn listens(address: SocketAddr) -> bool {
+pub fn listens(address: SocketAddr) -> bool {
     let wanted = format!(":{:04X} 00000000:0000 0A ", address.port());
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("/proc");
     sockets.contains(&wanted)
