@@ -58,9 +58,14 @@ fn site() -> Site {
     site
 }
 
-fn volume(site: &Site, name: &str, mib: u64) {
-    let size = format!("{mib}MiB");
-    site.run(&["volume", "create", name, "--size", &size])
+/// Makes a volume. Each lies on one drive, in turns.
+fn volume(site: &Site, name: &str, number: usize, mib: u64) {
+    let (size, drive) = (
+        format!("{mib}MiB"),
+        site.path(&format!("drive-{}", number % DRIVES)),
+    );
+    let drive = drive.to_str().expect("text");
+    site.run(&["volume", "create", name, "--size", &size, "--disk", drive])
         .done();
 }
 
@@ -68,7 +73,10 @@ fn volume(site: &Site, name: &str, mib: u64) {
 fn prepare(site: &Site, address: SocketAddr, length: Duration) {
     let seconds = length.as_secs() + 30;
     let films = || (0..FILMS).map(|number| format!("film-{number}"));
-    films().for_each(|name| volume(site, &name, seconds * KBIT / 8 / 1_000 * 5 / 4 + 16));
+    let mib = seconds * KBIT / 8 / 1_000 * 5 / 4 + 16;
+    (0..)
+        .zip(films())
+        .for_each(|(number, name)| volume(site, &name, number, mib));
     std::thread::scope(|scope| {
         for name in films() {
             scope.spawn(move || {
@@ -81,11 +89,16 @@ fn prepare(site: &Site, address: SocketAddr, length: Duration) {
         }
     });
     films().for_each(|name| closed(site, &name, 1));
+    until("their shares of the drives are free", || {
+        let status = call(site, "GET", "/v1/status", "").1;
+        let drives = status["disks"].as_array().expect("drives");
+        drives.iter().all(|of| of["utilization_leaving"] == 0.0)
+    });
 }
 
 /// Small random requests to the block export, four at a time, for longer than `length`.
 fn file_load(site: &Site, length: Duration) -> Process {
-    volume(site, "files", 400);
+    volume(site, "files", 0, 400);
     let socket = site.path("nbd.sock");
     let uri = format!("--uri=nbd+unix:///files?socket={}", socket.display());
     let runtime = format!("--runtime={}", (length + 3 * SETTLED).as_secs());
@@ -295,7 +308,7 @@ fn many_cameras_are_recorded_watched_and_played_beside_files() {
     let (serve, address) = serve(&site);
     prepare(&site, address, length);
     // Recordings that take longer than five minutes overwrite their beginnings.
-    (0..CAMERAS).for_each(|number| volume(&site, &format!("cam-{number}"), 40));
+    (0..CAMERAS).for_each(|number| volume(&site, &format!("cam-{number}"), number, 40));
     let fio = file_load(&site, length);
     let moved = moves(&site, address, length);
     let net = net_ms(&moved.delays(), &moved.late);
