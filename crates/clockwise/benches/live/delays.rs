@@ -13,12 +13,11 @@ use crate::served::Served;
 /// Rates of the cameras in kbit/s, and the delays without live play from memory, over RTSP and in a browser.
 const RATES: [(u64, &str, &str); 2] = [(2_000, "5.0 s", "6.6 s"), (250, "32 s", "10.9 s")];
 
-/// Ways of the live page to play, and the scripts that leave no other one.
-const BROWSER_WAYS: [(&str, &str, &str); 1] = [(
-    "low-latency HLS in Chromium",
-    "under 2 s",
-    "delete window.RTCPeerConnection",
-)];
+/// Ways of the live page to play: their names, goals, and queries of its URL that choose them.
+const BROWSER_WAYS: [(&str, &str, &str); 2] = [
+    ("WebRTC in Chromium", "", ""),
+    ("low-latency HLS in Chromium", "under 2 s", "?hls"),
+];
 
 /// Time between two looks at the picture of a browser.
 const LOOK_MS: u64 = 50;
@@ -47,8 +46,8 @@ pub(crate) fn report(length: Duration) {
             delays,
             "p99 at most 100 ms",
         );
-        for (name, goal, script) in BROWSER_WAYS {
-            let delays = play_in_browser(&served, script, length);
+        for (name, goal, query) in BROWSER_WAYS {
+            let delays = play_in_browser(&served, query, length);
             row(kbit, name, browser_before, delays, goal);
         }
         drop(camera);
@@ -93,10 +92,9 @@ fn row(kbit: u64, player: &str, before: &str, mut delays: Vec<f64>, goal: &str) 
 }
 
 /// Delays of the live page, in milliseconds: from two seconds after the first picture on, as for RTSP.
-fn play_in_browser(served: &Served, script: &str, length: Duration) -> Vec<f64> {
+fn play_in_browser(served: &Served, query: &str, length: Duration) -> Vec<f64> {
     let mut browser = Browser::start(served.site.folder.path(), None);
-    browser.at_each_page(script);
-    let page = format!("http://{}/media/cam/live/", served.http);
+    let page = format!("http://{}/media/cam/live/{query}", served.http);
     assert_eq!(browser.open(&page), Ok(200));
     let watched = browser.does(&format!(
         "(async () => {{
@@ -111,7 +109,7 @@ fn play_in_browser(served: &Served, script: &str, length: Duration) -> Vec<f64> 
                 if (delay === null) unread++; else delays.push(delay);
                 await sleep({LOOK_MS});
             }}
-            return {{ delays, unread, source: video.currentSrc }};
+            return {{ delays, unread, isByWebRtc: !!video.srcObject }};
         }})()",
         length.as_millis()
     ));
@@ -121,8 +119,10 @@ fn play_in_browser(served: &Served, script: &str, length: Duration) -> Vec<f64> 
     let unread = watched["unread"].as_u64().expect("a number");
     assert!(
         unread * 100 < delays.len() as u64,
-        "{unread} pictures without a time: {}",
-        watched["source"]
+        "{unread} pictures without a time, {} with one",
+        delays.len()
     );
+    let is_by_webrtc = watched["isByWebRtc"] == true;
+    assert_eq!(is_by_webrtc, query.is_empty(), "it was played another way");
     delays
 }
