@@ -58,7 +58,7 @@ fn site() -> Site {
     site
 }
 
-/// Makes a volume. Each lies on one drive, in turns.
+/// Makes a volume on one of the drives, in turns. A stream of a volume on several drives has its share on each of them.
 fn volume(site: &Site, name: &str, number: usize, mib: u64) {
     let (size, drive) = (
         format!("{mib}MiB"),
