@@ -26,6 +26,12 @@ const SEGMENT_MIN_NS: u64 = 2_000_000_000;
 /// A segment without another key frame ends after this time, at any picture.
 const SEGMENT_MAX_NS: u64 = 6_000_000_000;
 
+/// The first part waits this long for the first sound: it defines which tracks there are.
+const FIRST_PART_NS: u64 = 1_000_000_000;
+
+/// Bytes of sound that wait for a picture. Beyond that it is left out: the pictures have stopped.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
 /// Segments that are kept behind the one that is being made.
 const SEGMENTS_KEPT: usize = 8;
 
@@ -66,6 +72,14 @@ impl LiveSegment {
 struct PackagedTrack {
     track: Track,
     waiting: Vec<Sample>,
+    waiting_bytes: usize,
+}
+
+impl PackagedTrack {
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+    }
 }
 
 /// Makes the parts of a live stream.
@@ -92,18 +106,23 @@ pub struct Packager {
 impl Packager {
     /// A packager of a stream that began at this time, in nanoseconds since 1970.
     ///
-    /// Sequence numbers begin with the seconds since 1970. A segment lasts longer than a second, so the numbers of a
-    /// stream that ended are not used again.
+    /// Sequence numbers begin with `now_s`, the present seconds since 1970. A segment lasts longer than a second, so the
+    /// numbers of an earlier packager of the stream are not used again.
     ///
     /// # Errors
     /// When MP4 supports none of its tracks.
-    pub fn new(description: &Description, begun_unix_ns: u64) -> Result<Self, ExportError> {
+    pub fn new(
+        description: &Description,
+        begun_unix_ns: u64,
+        now_s: u64,
+    ) -> Result<Self, ExportError> {
         let tracks = description.tracks().iter().enumerate();
         let tracks = tracks.filter(|(_, of)| exports(of).mp4.is_ok() && is_for_browsers(of));
         let tracks = tracks.filter_map(|(number, of)| {
             Some(PackagedTrack {
                 track: Track::new(number, of, 0)?,
                 waiting: Vec::new(),
+                waiting_bytes: 0,
             })
         });
         let tracks: Vec<_> = tracks.collect();
@@ -118,7 +137,7 @@ impl Packager {
             begun_unix_ns,
             heads: None,
             segments: VecDeque::new(),
-            first: begun_unix_ns / 1_000_000_000,
+            first: now_s,
             part_begins_ns: None,
             is_part_independent: false,
             number: 1,
@@ -146,7 +165,12 @@ impl Packager {
             }
             // Nothing can be decoded before the first key frame.
             if self.part_begins_ns.is_some() {
-                self.tracks[place].waiting.push(sample);
+                let of = &mut self.tracks[place];
+                of.waiting_bytes += sample.data.len();
+                of.waiting.push(sample);
+                if place != self.main && of.waiting_bytes > WAITING_BYTES_MAX {
+                    of.clear();
+                }
             }
         }
         Ok(is_new)
@@ -170,6 +194,10 @@ impl Packager {
         let segment_ns = media_ns.saturating_sub(begun_ns);
         let ends_segment = segment_ns >= SEGMENT_MAX_NS || is_key && segment_ns >= SEGMENT_MIN_NS;
         if !ends_segment && part_ns < PART_NS {
+            return Ok(false);
+        }
+        let is_silent = self.tracks.iter().any(|of| of.waiting.is_empty());
+        if self.heads.is_none() && is_silent && part_ns < FIRST_PART_NS {
             return Ok(false);
         }
         self.end_part(part_ns, ticks)?;
@@ -217,7 +245,7 @@ impl Packager {
         });
         let bytes = mp4::fragment(self.number, &runs.collect::<Vec<_>>())?;
         self.number = self.number.wrapping_add(1);
-        self.tracks.iter_mut().for_each(|of| of.waiting.clear());
+        self.tracks.iter_mut().for_each(PackagedTrack::clear);
         if let Some(segment) = self.segments.back_mut() {
             segment.parts.push(LivePart {
                 bytes: bytes.into(),
@@ -260,7 +288,7 @@ impl Packager {
     /// The parts of a complete segment.
     #[must_use]
     pub fn whole(&self, sequence: u64) -> Option<Vec<Arc<[u8]>>> {
-        let is_complete = sequence + 1 < self.first + self.segments.len() as u64;
+        let is_complete = sequence < self.next().0;
         let segment = self.segment(sequence).filter(|_| is_complete)?;
         Some(
             segment

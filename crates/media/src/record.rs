@@ -243,7 +243,7 @@ impl<'a> RtpRecorder<'a> {
     pub fn restart(&mut self) {
         self.tracks.restart();
         if let Some(output) = self.output.disks_mut() {
-            output.rate.restart();
+            output.rate.restart(self.counts.now_ns());
         }
         let cause = self.silence.cause.unwrap_or_default();
         self.buffers.begin_gap(&mut self.output, cause);
@@ -286,6 +286,9 @@ impl<'a> RtpRecorder<'a> {
         if self.silence.is_gap(now_ns) && !self.buffers.is_in_gap() {
             let cause = self.silence.cause.unwrap_or(GapCause::Network);
             self.buffers.begin_gap(&mut self.output, cause);
+            if let Some(output) = self.output.disks_mut() {
+                output.rate.restart(now_ns);
+            }
         }
         let has_room = self.buffers.make_room(&mut self.output, least, now_ns);
         if !has_room {

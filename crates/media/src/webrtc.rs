@@ -48,7 +48,7 @@ use offer::{Negotiated, Wanted};
 use paths::Paths;
 use peer::{Peer, Role};
 use publishing::Publishing;
-use turns::{Command, Inbox, Turns};
+use turns::{Command, Inbox, Place, Turns};
 use watching::Watching;
 
 pub use offer::{OfferError, carries};
@@ -56,9 +56,6 @@ pub use publishing::PublishError;
 
 /// The most peers at a time.
 pub const PEERS_MAX: usize = 64;
-
-/// A camera that is pulled on demand sends its first key frame within this time, or the offer is refused.
-const COMES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why an offer is refused.
 #[derive(Debug, thiserror::Error)]
@@ -139,18 +136,25 @@ impl WebRtc {
         self.paths.udp().iter().map(|of| of.address).collect()
     }
 
-    /// Answers the offer of a player of a live stream. May wait for its camera.
+    /// Answers the offer of a player of a live stream. A camera that is pulled on demand is waited for, at most `within`.
     ///
     /// # Errors
     /// When the stream does not arrive, or nothing of it can be carried.
-    pub fn watch(&self, name: &str, offer: &str, who: &str) -> Result<WebRtcAnswer, WebRtcError> {
-        let feed = self.archives.live().want(name, COMES_WITHIN);
+    pub fn watch(
+        &self,
+        name: &str,
+        offer: &str,
+        who: &str,
+        within: Duration,
+    ) -> Result<WebRtcAnswer, WebRtcError> {
+        let feed = self.archives.live().want(name, within);
         let feed = feed
             .filter(|feed| feed.has_picture())
             .ok_or_else(|| WebRtcError::NoStream(name.to_owned()))?;
         if watching::is_reordered(&feed)? {
             return Err(WebRtcError::Reordered(name.to_owned()));
         }
+        let place = self.place(false)?;
         let negotiated = offer::answer(offer, Wanted::of(feed.description()), &self.candidates()?)?;
         let member = self.archives.registry().join_live(SessionSubject {
             who: who.to_owned(),
@@ -159,7 +163,7 @@ impl WebRtc {
             recording: feed.recording().unwrap_or(0),
         })?;
         let watching = Watching::new(&feed, &negotiated, member)?;
-        self.begin(negotiated, Role::Watches(watching))
+        Ok(self.begin(place, negotiated, Role::Watches(watching)))
     }
 
     /// Answers the offer of a publisher, which is recorded in the volume `name`, or is live only.
@@ -174,9 +178,10 @@ impl WebRtc {
         peer: SocketAddr,
     ) -> Result<WebRtcAnswer, WebRtcError> {
         let door = self.door.as_ref().ok_or(WebRtcError::NoPublishers)?;
+        let place = self.place(true)?;
         let negotiated = offer::take(offer, &self.candidates()?)?;
         let publishing = Publishing::begin(door, name, is_live_only, peer, &negotiated)?;
-        self.begin(negotiated, Role::Publishes(publishing))
+        Ok(self.begin(place, negotiated, Role::Publishes(publishing)))
     }
 
     /// The candidates of an answer, also for addresses that the host got lately.
@@ -184,14 +189,16 @@ impl WebRtc {
         Ok(self.paths.candidates()?)
     }
 
-    fn begin(&self, negotiated: Negotiated, role: Role) -> Result<WebRtcAnswer, WebRtcError> {
+    fn place(&self, publishes: bool) -> Result<Place, WebRtcError> {
         let id = random_id()?;
+        self.inbox.take(&id, publishes).ok_or(WebRtcError::Full)
+    }
+
+    fn begin(&self, place: Place, negotiated: Negotiated, role: Role) -> WebRtcAnswer {
+        let id = place.id().to_owned();
         let Negotiated { rtc, text, .. } = negotiated;
-        let peer = Peer::new(id.clone(), rtc, role);
-        if !self.inbox.begin(peer) {
-            return Err(WebRtcError::Full);
-        }
-        Ok(WebRtcAnswer { id, text })
+        self.inbox.begin(Peer::new(place, rtc, role));
+        WebRtcAnswer { id, text }
     }
 
     /// Ends the session with this identifier; false if there is none.

@@ -19,7 +19,7 @@ use crate::text::printable;
 use crate::wire::cameras::{AddCamera, AddedCamera, CameraTrack};
 use crate::wire::recordings::RetentionView;
 use crate::wire::sessions::RtspSessionView;
-use crate::wire::sources::{SourceTransport, SourceView};
+use crate::wire::sources::{SourceTransport, SourceUse, SourceView};
 use crate::wire::view::VolumeView;
 
 /// A volume that the server still looks through is deleted within this time, or not at all.
@@ -241,10 +241,15 @@ fn camera_text(of: &Camera) -> String {
     let size = |bytes| Size(Bytes(bytes)).to_string();
     let volume = match &of.volume {
         Some(volume) => format!("{}, {}", printable(&source.volume), size(volume.size_bytes)),
+        None if source.used != SourceUse::Record => "none: it is not recorded".to_owned(),
         None => format!("{}, which does not exist", printable(&source.volume)),
     };
     let kept = of.retention.and_then(|of| of.keep_for_ns);
-    let kept = kept.map_or("until the volume is full".to_owned(), |age| {
+    let not_kept = match source.used {
+        SourceUse::Record => "until the volume is full",
+        SourceUse::LiveOnly | SourceUse::OnDemand => "nothing is kept",
+    };
+    let kept = kept.map_or(not_kept.to_owned(), |age| {
         WholeUnits(Nanos(age)).to_string()
     });
     let user = source.user.as_deref().map_or("none".into(), printable);

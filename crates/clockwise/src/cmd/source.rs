@@ -123,6 +123,7 @@ pub(super) fn run(
 pub(super) fn state(of: &SourceView) -> String {
     let state = match of.state {
         SourceState::Connecting => "connecting",
+        SourceState::Recording if of.used != SourceUse::Record => "live, not recorded",
         SourceState::Recording => "recording",
         SourceState::Waiting => "waiting",
         SourceState::Refused => "refused",

@@ -169,7 +169,7 @@ impl From<SourcesError> for Problem {
             ),
             SourcesError::Missing(_) => (
                 StatusCode::NOT_FOUND,
-                "`clockwise source list` shows the sources",
+                "`clockwise camera list` and `clockwise source list` show what there is",
             ),
             SourcesError::TooMany => (StatusCode::CONFLICT, "remove a source first"),
             SourcesError::Ending => (

@@ -26,6 +26,12 @@ fn watching(site: &testkit::site::Site) -> usize {
     list.iter().filter(|of| of["does"] == "watches").count()
 }
 
+/// The tracks that the page gets by WebRTC, and whether they are silent.
+fn heard(browser: &mut Browser) -> String {
+    let tracks = browser.does("Promise.resolve(document.getElementById('video').srcObject.getTracks().map(of => of.kind + of.muted).sort())");
+    tracks.to_string()
+}
+
 /// The live page plays by WebRTC, and by HLS where that is not possible.
 #[test]
 fn the_live_page_plays_by_webrtc() {
@@ -39,8 +45,7 @@ fn the_live_page_plays_by_webrtc() {
     assert_eq!(browser.open(&page), Ok(200));
     let played = browser.does(&when("video.srcObject && video.currentTime > 3"));
     assert!(number(&played, "frames") > 25.0, "{played}");
-    let tracks = browser.does("Promise.resolve(document.getElementById('video').srcObject.getTracks().map(of => of.kind + of.muted).sort())");
-    assert_eq!(tracks.to_string(), r#"["audiofalse","videofalse"]"#);
+    assert_eq!(heard(&mut browser), r#"["audiofalse","videofalse"]"#);
     assert_eq!(watching(&site), 1);
     // Another page takes its place, and has no WebRTC.
     browser.at_each_page("delete window.RTCPeerConnection");
@@ -120,7 +125,11 @@ fn the_live_page_plays_by_webrtc_over_tcp() {
         return;
     }
     let (site, serve, address) = serving(&format!("{HTTP}\nwebrtc = \"0\""));
-    let _camera = publish_with(CARRIED, address);
+    // Sound that browsers get by WebRTC only.
+    let _camera = publish_with(
+        &CARRIED.replace("libopus", "pcm_alaw -ar 8000 -ac 1"),
+        address,
+    );
     let mut browser = Browser::start(site.folder.path(), None);
     browser.at_each_page(
         "(whole => { RTCPeerConnection.prototype.setRemoteDescription = function (of) {
@@ -134,6 +143,9 @@ fn the_live_page_plays_by_webrtc_over_tcp() {
     );
     let played = browser.does(&when("video.srcObject && video.currentTime > 2"));
     assert!(number(&played, "frames") > 25.0, "{played}");
+    assert_eq!(heard(&mut browser), r#"["audiofalse","videofalse"]"#);
+    let said = browser.does("Promise.resolve(document.getElementById('tracks').textContent)");
+    assert_eq!(said, "");
     browser.close();
     serve.terminate();
 }

@@ -93,6 +93,8 @@ impl Archive {
                     recorded.goes_on = true;
                 }
             }
+            // A copy of a locked range ends with it.
+            (Some(_), _) if self.lock().is_some() => {}
             (Some((ends, last)), _) => {
                 let cause = self.cause_between(client, &last, None)?;
                 timeline.push_gap(unix_ns, ends..u64::MAX, cause);

@@ -228,6 +228,13 @@ impl LiveFeed {
         self.state().packets.back().map_or(0, |of| of.media_ns)
     }
 
+    /// The arrival of the newest packet, in nanoseconds since 1970; `None` before the first one.
+    #[must_use]
+    pub fn heard_unix_ns(&self) -> Option<u64> {
+        let arrival_ns = self.state().packets.back()?.arrival_ns;
+        Some(self.begun_unix_ns.saturating_add(arrival_ns))
+    }
+
     /// A reader that begins with the latest key frame.
     ///
     /// # Errors

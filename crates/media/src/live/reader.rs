@@ -15,6 +15,8 @@ pub struct LiveReader {
     feed: Arc<LiveFeed>,
     event: Arc<LiveEvent>,
     position: Position,
+    /// True if packets of other tracks that are older than the beginning are given too.
+    has_past_sound: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,16 @@ impl LiveReader {
             feed,
             event,
             position: Position::Key { missed: 0 },
+            has_past_sound: false,
+        }
+    }
+
+    /// The same, with the packets of all tracks since the key frame, for readers that do not play at once.
+    #[must_use]
+    pub fn with_past_sound(self) -> Self {
+        Self {
+            has_past_sound: true,
+            ..self
         }
     }
 
@@ -135,7 +147,7 @@ impl LiveReader {
         let from = (next - state.first) as usize;
         for (number, packet) in (next..).zip(state.packets.range(from..from + taken as usize)) {
             let is_past = number < caught_up;
-            if is_past && packet.track != video_track {
+            if is_past && packet.track != video_track && !self.has_past_sound {
                 continue;
             }
             let mut header = packet.header;

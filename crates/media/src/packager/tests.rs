@@ -30,7 +30,7 @@ fn push(packager: &mut Packager, frame: u32, is_key: bool) -> bool {
 
 fn packager() -> Packager {
     let description = Description::parse(SDP.as_bytes()).unwrap();
-    Packager::new(&description, 1_700_000_000_000_000_000).unwrap()
+    Packager::new(&description, 1_700_000_000_000_000_000, FIRST).unwrap()
 }
 
 const FIRST: u64 = 1_700_000_000;
@@ -94,5 +94,71 @@ fn segments_are_limited() {
 fn stream_without_a_supported_track_is_refused() {
     let sdp = SDP.replace("H264/90000", "X-OTHER/90000");
     let description = Description::parse(sdp.as_bytes()).unwrap();
-    assert!(Packager::new(&description, 0).is_err());
+    assert!(Packager::new(&description, 0, 0).is_err());
+}
+
+/// The first part waits for the sound, at most a second; then all parts have it.
+#[test]
+fn first_part_waits_for_the_sound() {
+    let sdp = SDP.replace(
+        "m=application 0 RTP/AVP 97\r\na=rtpmap:97 X/1000",
+        "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 OPUS/48000/2",
+    );
+    let description = Description::parse(sdp.as_bytes()).unwrap();
+    let sound = |packager: &mut Packager, at_ns: u64| {
+        let mut header = [0; HEADER_BYTES];
+        header[..2].copy_from_slice(&[0x80, 0x80 | 97]);
+        let packet = LivePacket {
+            track: 1,
+            begins_frame: true,
+            is_key: true,
+            arrival_ns: at_ns,
+            media_ns: at_ns,
+            header,
+            body: [1; 20].into(),
+        };
+        packager.push(&packet).unwrap()
+    };
+    for (sound_at, codecs) in [(18, "avc1.42c01e,opus"), (40, "avc1.42c01e")] {
+        let mut packager = Packager::new(&description, 0, FIRST).unwrap();
+        let mut first = None;
+        for frame in 0..60 {
+            if frame == sound_at {
+                sound(&mut packager, u64::from(frame) * 40_000_000);
+            }
+            let is_new = push(&mut packager, frame, frame == 0);
+            first = first.or(is_new.then_some(frame));
+        }
+        assert_eq!(first, Some(sound_at.min(26)));
+        assert_eq!(packager.codecs(), codecs);
+    }
+}
+
+/// Sound without pictures is no reason to fill the memory.
+#[test]
+fn sound_that_waits_for_a_picture_is_limited() {
+    let sdp = SDP.replace(
+        "m=application 0 RTP/AVP 97\r\na=rtpmap:97 X/1000",
+        "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 OPUS/48000/2",
+    );
+    let description = Description::parse(sdp.as_bytes()).unwrap();
+    let mut packager = Packager::new(&description, 0, FIRST).unwrap();
+    push(&mut packager, 0, true);
+    push(&mut packager, 1, false);
+    for number in 0..10_000_u16 {
+        let mut header = [0x80, 97, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header[2..4].copy_from_slice(&number.to_be_bytes());
+        let packet = LivePacket {
+            track: 1,
+            begins_frame: true,
+            is_key: true,
+            arrival_ns: 0,
+            media_ns: 0,
+            header,
+            body: [1; 1_000].into(),
+        };
+        packager.push(&packet).unwrap();
+        let waiting = packager.tracks.iter().map(|of| of.waiting_bytes);
+        assert!(waiting.sum::<usize>() <= WAITING_BYTES_MAX + 10_000);
+    }
 }

@@ -63,9 +63,9 @@ impl<'a> RateControl<'a> {
         self.demand.block(seen);
     }
 
-    /// Another session with the same source begins.
-    pub(super) fn restart(&mut self) {
-        self.demand.restart();
+    /// Packets arrive again after a gap, since this time of the recording.
+    pub(super) fn restart(&mut self, arrival_ns: u64) {
+        self.demand.restart(arrival_ns);
     }
 
     /// No buffer is free.

@@ -198,7 +198,11 @@ fn accept(
         return Err(OfferError::Long);
     }
     let invalid = |error: &dyn std::fmt::Display| OfferError::Invalid(error.to_string());
-    let offer = SdpOffer::from_sdp_string(offer).map_err(|error| invalid(&error))?;
+    let offer = SdpOffer::from_sdp_string(offer).map_err(|error| {
+        // The text has addresses of the parser.
+        tracing::debug!(%error, "an offer cannot be parsed");
+        OfferError::Invalid("it cannot be parsed as SDP".to_owned())
+    })?;
     let has = |codec| codecs.contains(&codec);
     let config = RtcConfig::new()
         .clear_codecs()

@@ -154,8 +154,8 @@ pub(super) struct Connection {
     input: Vec<u8>,
     output: VecDeque<u8>,
     begun: Instant,
-    /// A packet of it was for a peer.
-    pub(super) is_known: bool,
+    /// The identifier of the session that its last packet was for.
+    pub(super) owner: Option<String>,
     is_over: bool,
 }
 
@@ -171,14 +171,14 @@ impl Connection {
             input: Vec::new(),
             output: VecDeque::new(),
             begun: Instant::now(),
-            is_known: false,
+            owner: None,
             is_over: false,
         })
     }
 
     /// True until it has ended, or has not shown a peer in time.
     pub(super) fn is_alive(&self, now: Instant) -> bool {
-        !self.is_over && (self.is_known || now < self.begun + UNKNOWN_FOR)
+        !self.is_over && (self.owner.is_some() || now < self.begun + UNKNOWN_FOR)
     }
 
     /// Reads what has arrived, and gives the next packets.
@@ -229,6 +229,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Ends it.
+    pub(super) fn close(&mut self) {
+        self.is_over = true;
     }
 
     /// Bytes that wait to be sent.

@@ -8,6 +8,7 @@ use str0m::net::{Receive, Transmit};
 use str0m::{Event, Input, Output, Rtc, RtcError};
 
 use super::publishing::Publishing;
+use super::turns::Place;
 use super::watching::Watching;
 
 /// A session ends when its peer has sent nothing for this long. Browsers check the path every few seconds (RFC 7675).
@@ -21,6 +22,12 @@ const MILLISECOND_BYTES: usize = 16 << 10;
 
 /// A player gets no more packets while this many bytes wait to be sent.
 const WAITING_BYTES_MAX: usize = 256 << 10;
+
+/// Packets are dropped while this many bytes wait to be sent.
+const QUEUE_BYTES_MAX: usize = 2 * WAITING_BYTES_MAX;
+
+/// A peer is connected within this time, or its session ends.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(8);
 
 /// The use of a session.
 #[derive(Debug)]
@@ -38,6 +45,8 @@ pub(super) enum PeerEnd {
     Left,
     #[error("nothing has been received from it for {} s", SILENT_FOR.as_secs())]
     Silent,
+    #[error("it has not connected within {} s", CONNECTED_WITHIN.as_secs())]
+    Unconnected,
     #[error("its stream has ended")]
     StreamEnded,
     #[error("it was ended")]
@@ -51,12 +60,13 @@ pub(super) enum PeerEnd {
 /// A peer.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) id: String,
+    pub(super) place: Place,
     rtc: Rtc,
     pub(super) role: Role,
     is_connected: bool,
     /// The time at which the protocols want to be called.
     timeout: Instant,
+    begun: Instant,
     heard: Instant,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
@@ -67,14 +77,15 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(id: String, rtc: Rtc, role: Role) -> Self {
+    pub(super) fn new(place: Place, rtc: Rtc, role: Role) -> Self {
         let now = Instant::now();
         Self {
-            id,
+            place,
             rtc,
             role,
             is_connected: false,
             timeout: now,
+            begun: now,
             heard: now,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -102,8 +113,10 @@ impl Peer {
 
     /// The time of its next turn without any event.
     pub(super) fn due(&self) -> Instant {
-        let silent_at = self.heard + SILENT_FOR;
-        let mut due = self.timeout.min(silent_at);
+        let mut due = self.timeout.min(self.heard + SILENT_FOR);
+        if !self.is_connected {
+            due = due.min(self.begun + CONNECTED_WITHIN);
+        }
         if !self.waiting.is_empty() || self.has_more {
             due = due.min(self.allowance.1 + Duration::from_millis(1));
         }
@@ -129,6 +142,9 @@ impl Peer {
     pub(super) fn turn(&mut self, now: Instant) -> Result<(), PeerEnd> {
         if now >= self.heard + SILENT_FOR {
             return Err(PeerEnd::Silent);
+        }
+        if !self.is_connected && now >= self.begun + CONNECTED_WITHIN {
+            return Err(PeerEnd::Unconnected);
         }
         if now >= self.timeout {
             self.rtc.handle_input(Input::Timeout(now))?;
@@ -172,6 +188,8 @@ impl Peer {
                     self.timeout = at;
                     return Ok(());
                 }
+                // As a network does with packets that it cannot take.
+                Output::Transmit(_) if self.waiting_bytes > QUEUE_BYTES_MAX => {}
                 Output::Transmit(packet) => {
                     self.waiting_bytes += packet.contents.len();
                     self.waiting.push_back(packet);

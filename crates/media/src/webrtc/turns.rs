@@ -22,6 +22,9 @@ use crate::rtsp::poll::Wait;
 /// Datagrams that are taken from a socket at a time, so that a flood delays no peer for long.
 const DATAGRAMS_AT_A_TIME: usize = 64;
 
+/// Places that players do not take.
+const PUBLISHERS_KEPT: usize = 8;
+
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -66,21 +69,44 @@ impl Inbox {
         self.event.signal();
     }
 
-    /// Begins a session; false if there are too many.
-    pub(super) fn begin(&self, peer: Peer) -> bool {
+    /// Takes the place of a session; `None` if there are too many. Some places are for publishers only.
+    pub(super) fn take(self: &Arc<Self>, id: &str, publishes: bool) -> Option<Place> {
         let mut ids = locked(&self.ids);
-        if ids.len() >= PEERS_MAX {
-            return false;
-        }
-        ids.insert(peer.id.clone());
-        drop(ids);
+        let kept = if publishes { 0 } else { PUBLISHERS_KEPT };
+        let is_free = ids.len() < PEERS_MAX - kept;
+        (is_free && ids.insert(id.to_owned())).then(|| Place {
+            id: id.to_owned(),
+            inbox: Arc::clone(self),
+        })
+    }
+
+    /// Begins a session.
+    pub(super) fn begin(&self, peer: Peer) {
         self.send(Command::Begin(Box::new(peer)));
-        true
     }
 
     /// True if there is a session with this identifier.
     pub(super) fn has(&self, id: &str) -> bool {
         locked(&self.ids).contains(id)
+    }
+}
+
+/// The place of a session, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    id: String,
+    inbox: Arc<Inbox>,
+}
+
+impl Place {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        locked(&self.inbox.ids).remove(&self.id);
     }
 }
 
@@ -190,7 +216,7 @@ impl Turns {
             match command {
                 Command::Begin(peer) => self.peers.push(*peer),
                 Command::End(id) => {
-                    if let Some(place) = self.peers.iter().position(|of| of.id == id) {
+                    if let Some(place) = self.peers.iter().position(|of| of.place.id() == id) {
                         self.remove(place, &PeerEnd::Ended);
                     }
                 }
@@ -226,7 +252,9 @@ impl Turns {
                 self.flush(&self.paths.udp(), Instant::now());
             }
             let peer = self.peers.swap_remove(place);
-            locked(&self.inbox.ids).remove(&peer.id);
+            let connections = self.connections.iter_mut();
+            let its = connections.filter(|of| of.owner.as_deref() == Some(peer.place.id()));
+            its.for_each(Connection::close);
             tracing::debug!(%end, "a WebRTC session has ended");
         }
     }
@@ -252,33 +280,32 @@ impl Turns {
         connection.flush();
         let addresses = (connection.peer, connection.local);
         for packet in packets {
-            if self.receive(Protocol::Tcp, addresses, &packet) {
-                self.connections[place].is_known = true;
-            }
+            let owner = self.receive(Protocol::Tcp, addresses, &packet);
+            let connection = &mut self.connections[place];
+            connection.owner = owner.or(connection.owner.take());
         }
     }
 
-    /// Gives a packet to its peer; false if it is for none.
+    /// Gives a packet to its peer, and returns the identifier of its session; `None` if it is for none.
     fn receive(
         &mut self,
         proto: Protocol,
         (source, destination): (SocketAddr, SocketAddr),
         bytes: &[u8],
-    ) -> bool {
+    ) -> Option<String> {
         // The parser is given bytes of strangers.
         let parsed = panics::survive(|| Receive::new(proto, source, destination, bytes));
         let Ok(Ok(packet)) = parsed else {
-            return false;
+            return None;
         };
         let now = Instant::now();
         let input = Input::Receive(now, packet);
-        let Some(place) = self.peers.iter().position(|peer| peer.accepts(&input)) else {
-            return false;
-        };
+        let place = self.peers.iter().position(|peer| peer.accepts(&input))?;
+        let id = self.peers[place].place.id().to_owned();
         if let Input::Receive(_, packet) = input {
             self.act(place, |peer| peer.receive(now, packet));
         }
-        true
+        Some(id)
     }
 
     /// Sends what may be sent now.

@@ -13,6 +13,7 @@ use str0m::rtp::RtpWrite;
 use super::offer::{AgreedTrack, Negotiated};
 use super::payload;
 use super::peer::PeerEnd;
+use crate::files::unit::{Packet, Reorder};
 use crate::live::{LiveFeed, LiveOut, LivePacket, LiveReader};
 use crate::rtp::packet::Header;
 use crate::rtp::parameters;
@@ -25,8 +26,11 @@ const PACKETS_AT_A_TIME: usize = 32;
 #[derive(Debug)]
 struct WatchedTrack {
     agreed: AgreedTrack,
+    reorder: Reorder,
     /// The number of the next packet.
     next: u64,
+    /// The timestamp of the last packet.
+    timestamp: Option<u32>,
     /// Parameter sets of the description, as payloads.
     parameters: Vec<Vec<u8>>,
     order: PictureOrder,
@@ -100,7 +104,9 @@ impl Watching {
             });
             WatchedTrack {
                 agreed: agreed.clone(),
+                reorder: Reorder::default(),
                 next: 1,
+                timestamp: None,
                 parameters: parameters.unwrap_or_default(),
                 order: PictureOrder::default(),
             }
@@ -132,6 +138,11 @@ impl Watching {
             return Err(PeerEnd::StreamEnded);
         }
         let batch = self.reader.take(PACKETS_AT_A_TIME);
+        if batch.is_anew {
+            self.tracks
+                .iter_mut()
+                .for_each(|of| of.reorder = Reorder::default());
+        }
         for out in &batch.packets {
             self.write_packet(rtc, out)?;
         }
@@ -154,37 +165,120 @@ impl Watching {
         let Some(body) = header.payload(&out.packet.body) else {
             return Ok(());
         };
-        let body = header.unpadded(body);
+        let (track, wallclock) = (track, self.begun + Duration::from_nanos(out.media_ns));
+        let mut ordered = Vec::new();
+        let mut reorder = std::mem::take(&mut track.reorder);
+        let mut give = |packet: &Packet<'_>| track.payloads(packet, &mut ordered);
+        reorder.push(header, header.unpadded(body), out.media_ns, &mut give);
+        track.reorder = reorder;
+        let mut direct = rtc.direct_api();
+        let Some(stream) = direct.stream_tx_by_mid(track.agreed.mid, None) else {
+            return Ok(());
+        };
+        for of in ordered {
+            let (pt, number) = (track.agreed.pt, of.number.into());
+            let packet = RtpWrite::new(pt, number, of.timestamp, wallclock, of.payload);
+            stream.write_rtp(packet.marker(of.is_marked).nackable(codec.is_video()));
+        }
+        Ok(())
+    }
+}
+
+/// A packet on its way.
+struct OutgoingPacket {
+    number: u64,
+    timestamp: u32,
+    is_marked: bool,
+    payload: Vec<u8>,
+}
+
+impl WatchedTrack {
+    /// Adds what carries a packet to `out`. A missing packet leaves a number out, so that the player knows.
+    fn payloads(&mut self, packet: &Packet<'_>, out: &mut Vec<OutgoingPacket>) {
+        let Packet {
+            header,
+            payload: body,
+            is_after_loss,
+            ..
+        } = packet;
         let mut payloads = Vec::new();
         let mut give = |payload| payloads.push(payload);
-        match codec {
+        match self.agreed.codec {
             Codec::H264 => {
+                let begins = self.timestamp != Some(header.timestamp);
                 // The camera tells its parameter sets in the description only.
-                if out.packet.begins_frame && payload::begins_with_idr(body) {
-                    track
-                        .parameters
-                        .iter()
-                        .for_each(|of| payload::split_avc(of, &mut give));
+                if begins && payload::begins_with_idr(body) {
+                    let sets = self.parameters.iter();
+                    sets.for_each(|of| payload::split_avc(of, &mut give));
                 }
                 payload::split_avc(body, &mut give);
             }
             _ => payload::whole(body, &mut give),
         }
-        let Some(last) = payloads.len().checked_sub(1) else {
-            return Ok(());
-        };
-        let wallclock = self.begun + Duration::from_nanos(out.media_ns);
-        let mut direct = rtc.direct_api();
-        let Some(stream) = direct.stream_tx_by_mid(track.agreed.mid, None) else {
-            return Ok(());
-        };
-        for (number, payload) in payloads.into_iter().enumerate() {
-            let (pt, seq) = (track.agreed.pt, track.next.into());
-            let packet = RtpWrite::new(pt, seq, header.timestamp, wallclock, payload);
-            let is_marked = header.marker && number == last;
-            stream.write_rtp(packet.marker(is_marked).nackable(codec.is_video()));
-            track.next += 1;
+        self.timestamp = Some(header.timestamp);
+        self.next += u64::from(*is_after_loss);
+        let last = payloads.len().saturating_sub(1);
+        for (place, payload) in payloads.into_iter().enumerate() {
+            out.push(OutgoingPacket {
+                number: self.next,
+                timestamp: header.timestamp,
+                is_marked: header.marker && place == last,
+                payload,
+            });
+            self.next += 1;
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use str0m::media::{Mid, Pt};
+
+    use super::*;
+
+    /// The numbers under which packets with these numbers arrive at the player, and those that they had.
+    fn sent(arrive: &[u16]) -> Vec<(u64, u8)> {
+        let mut track = WatchedTrack {
+            agreed: AgreedTrack {
+                mid: Mid::from("0"),
+                pt: Pt::from(96),
+                codec: Codec::H264,
+                number: 0,
+            },
+            reorder: Reorder::default(),
+            next: 1,
+            timestamp: None,
+            parameters: Vec::new(),
+            order: PictureOrder::default(),
+        };
+        let mut out = Vec::new();
+        let mut reorder = Reorder::default();
+        for sequence in arrive {
+            let [high, low] = sequence.to_be_bytes();
+            let header = Header::parse(&[0x80, 96, high, low, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+            // Every tenth packet is too long.
+            let length = if sequence % 10 == 0 { 2_000 } else { 2 };
+            let payload = [&[0x41], &vec![low; length][..]].concat();
+            let mut give = |packet: &Packet<'_>| track.payloads(packet, &mut out);
+            reorder.push(header, &payload, 0, &mut give);
+        }
+        out.iter()
+            .map(|of| (of.number, of.payload[of.payload.len() - 1]))
+            .collect()
+    }
+
+    #[test]
+    fn packets_are_numbered_in_the_order_in_which_they_were_sent() {
+        let in_order = [(1, 7), (2, 8), (3, 9), (4, 10), (5, 10), (6, 11)];
+        assert_eq!(sent(&[7, 8, 9, 10, 11]), in_order);
+        assert_eq!(sent(&[7, 9, 8, 11, 10]), in_order);
+        assert_eq!(sent(&[7, 8, 8, 9, 10, 7, 11]), in_order);
+    }
+
+    #[test]
+    fn missing_packet_leaves_a_number_out() {
+        let arrive: Vec<u16> = [1].into_iter().chain(3..90).collect();
+        let sent = sent(&arrive);
+        assert_eq!(sent[..3], [(1, 1), (3, 3), (4, 4)]);
     }
 }

@@ -21,6 +21,9 @@ use crate::quantity::{QuantityError, Size, parse_moment, parse_time};
 use crate::text::printable;
 use crate::wire::recordings::RecordingDetail;
 
+/// The end of a range may be this far in the future, in nanoseconds.
+const SOON_NS: u64 = 60_000_000_000;
+
 /// Options of `clockwise recording export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
@@ -188,6 +191,14 @@ fn clip_path(args: &ExportArgs, zone: &Zone) -> Result<String, Failure> {
     let until_text = args.until.as_deref().unwrap_or("now");
     let until = zone.parse_end(until_text, now, from);
     let until = until.map_err(|error| bad_time("--until", &error))?;
+    // A time of day that is before --from is that of tomorrow.
+    if until > now + SOON_NS {
+        let until = zone.text(until);
+        return Err(
+            Failure::bad_input(format!("--until {until_text} is in the future: {until}"))
+                .help("leave --until out for everything up to now"),
+        );
+    }
     if until <= from {
         return Err(Failure::bad_input(format!(
             "--until {until_text} is not after --from {from_text}: {} and {}",

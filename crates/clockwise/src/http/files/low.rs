@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -16,7 +16,7 @@ use media::live::{LiveFeed, LiveReader};
 use media::packager::{Packager, PlaylistRequest};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::hls::{IMMUTABLE, PLAYLIST};
 use super::{PathPart, QueryPart, SharedApp, plain, run_blocking};
@@ -24,6 +24,17 @@ use crate::wire::Problem;
 
 /// A camera that is pulled on demand sends its first key frame within this time, or the request is refused.
 const COMES_WITHIN: Duration = Duration::from_secs(10);
+
+/// Requests that may wait for a camera at a time. Each takes a thread of those that all requests share.
+static WAITS: Semaphore = Semaphore::const_new(16);
+
+/// How long a request may wait for a camera that is pulled on demand: not at all if too many wait.
+pub(super) fn patience() -> (Option<SemaphorePermit<'static>>, Duration) {
+    match WAITS.try_acquire() {
+        Ok(permit) => (Some(permit), COMES_WITHIN),
+        Err(_) => (None, Duration::ZERO),
+    }
+}
 
 /// A stream is packaged for this long after the last request.
 const WANTED_FOR: Duration = Duration::from_secs(30);
@@ -37,7 +48,7 @@ const PACKETS_AT_A_TIME: usize = 256;
 /// The live streams that are packaged.
 #[derive(Debug, Default)]
 pub(super) struct PackagedStreams {
-    by_name: Mutex<HashMap<String, Arc<PackagedStream>>>,
+    by_name: Arc<Mutex<HashMap<String, Arc<PackagedStream>>>>,
 }
 
 /// A live stream that is packaged.
@@ -65,7 +76,8 @@ impl PackagedStreams {
                 "wait for its camera or publisher",
             )
         };
-        let feed = app.archives.live().want(name, COMES_WITHIN);
+        let (_permit, within) = patience();
+        let feed = app.archives.live().want(name, within);
         let feed = feed.filter(|feed| feed.has_picture()).ok_or_else(none)?;
         let mut by_name = locked(&self.by_name);
         by_name.retain(|_, of| !*of.has_ended.borrow());
@@ -73,7 +85,9 @@ impl PackagedStreams {
             *locked(&found.wanted_at) = Instant::now();
             return Ok(Arc::clone(found));
         }
-        let packager = Packager::new(feed.description(), feed.begun_unix_ns())?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_s = now.unwrap_or_default().as_secs();
+        let packager = Packager::new(feed.description(), feed.begun_unix_ns(), now_s)?;
         let host = |error: std::io::Error| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -81,7 +95,7 @@ impl PackagedStreams {
                 "repeat the request when the host has more threads and descriptors",
             )
         };
-        let reader = feed.read().map_err(host)?;
+        let reader = feed.read().map_err(host)?.with_past_sound();
         let stream = Arc::new(PackagedStream {
             feed,
             packager: Mutex::new(packager),
@@ -89,9 +103,14 @@ impl PackagedStreams {
             has_ended: watch::Sender::new(false),
         });
         let packaged = Arc::clone(&stream);
+        let all = Arc::clone(&self.by_name);
         std::thread::Builder::new()
             .name("live-hls".to_owned())
-            .spawn(move || packaged.run(reader))
+            .spawn(move || {
+                packaged.run(reader);
+                let its = |of: &Arc<PackagedStream>| Arc::ptr_eq(of, &packaged);
+                locked(&all).retain(|_, of| !its(of));
+            })
             .map_err(host)?;
         by_name.insert(name.to_owned(), Arc::clone(&stream));
         Ok(stream)
@@ -264,7 +283,7 @@ pub(super) async fn file(
     if file == "init.mp4" {
         let found = stream.wait_for(|packager| packager.init().transpose());
         let bytes = found.await.ok_or_else(|| waited(&name))??;
-        return Ok(plain("video/mp4", bytes));
+        return Ok(fresh(plain("video/mp4", bytes)));
     }
     let missing = || {
         Problem::new(

@@ -13,12 +13,13 @@ const ANY: &str = "*";
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3_600);
 
 /// Response headers that scripts may read, besides those that they may always read.
-const EXPOSED_HEADERS: [HeaderName; 6] = [
+const EXPOSED_HEADERS: [HeaderName; 7] = [
     header::ACCEPT_RANGES,
     header::CONTENT_LENGTH,
     header::CONTENT_RANGE,
     header::DATE,
     header::ETAG,
+    header::LOCATION,
     header::RETRY_AFTER,
 ];
 

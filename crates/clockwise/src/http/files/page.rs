@@ -121,7 +121,8 @@ pub(super) async fn newest(
 ) -> Result<Response, Problem> {
     run_blocking(state.0, move |app| {
         // A stream that is live only has no volume.
-        if !app.archives.live().is_known(&volume) {
+        let is_source = app.sources.list().iter().any(|of| of.spec.volume == volume);
+        if !is_source && !app.archives.live().is_known(&volume) {
             app.pool.open_volume(&volume).map_err(Problem::from)?;
         }
         Ok(player(&format!("{volume}, live"), "live"))

@@ -51,7 +51,8 @@ async function ask(url, isWanted = () => true) {
   while (isWanted()) {
     let wait = RETRY_MS;
     try {
-      const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+      // The server waits 10 s for a camera that it calls on demand.
+      const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(20000) });
       problem("network");
       if (answer.ok) return answer;
       const why = refusal(answer.status);
@@ -60,7 +61,7 @@ async function ask(url, isWanted = () => true) {
         problem("refused", `${why}\nThe server says: ${said}`);
         return null;
       }
-      if (answer.status === 404) problem("nothing", "Nothing has been recorded yet.");
+      if (answer.status === 404) problem("nothing", /arrives/.test(said) ? "Nothing arrives from the camera now. Trying again." : "Nothing has been recorded yet.");
       else problem("network", `The server is busy: ${said}. Trying again.`);
       wait = 1000 * (Number(answer.headers.get("Retry-After")) || 1);
     } catch {
@@ -95,17 +96,18 @@ function canPlay(track) {
 
 // Says which tracks cannot be shown, and why.
 function tracksChanged() {
-  const lines = known.tracks.filter(track => !canPlay(track)).map(track => {
+  const shows = track => canPlay(track) || playing?.isWebRtc && track.is_webrtc;
+  const lines = known.tracks.filter(track => !shows(track)).map(track => {
     const what = `Track ${track.number}, ${named(track)}, is not shown: `;
     return what + (track.why_not ?? "this browser has no decoder for it") + ".";
   });
   element("tracks").textContent = lines.join("\n");
-  const isPictureLost = known.tracks.some(of => of.is_picture) && !known.tracks.some(of => of.is_picture && canPlay(of));
+  const isPictureLost = known.tracks.some(of => of.is_picture) && !known.tracks.some(of => of.is_picture && shows(of));
   const [lost] = known.tracks.filter(of => of.is_picture);
   const help = lost?.codec
     ? "Use a browser or a computer that decodes it, set the camera to H.264, download the recording, or play it over RTSP."
     : "Play it over RTSP.";
-  const isNothingLeft = !known.tracks.some(canPlay);
+  const isNothingLeft = !known.tracks.some(shows);
   problem("tracks", isNothingLeft && !lost ? "Nothing of this recording can be played by a browser. Play it over RTSP." : isPictureLost ? `The picture is ${named(lost)}, which ${lost.codec ? "this browser cannot play" : "browsers cannot be sent"}. ${help}` : "");
   element("file").href = `../${known.number}/recording.mp4`;
   // A stream that is live only has no file.
@@ -159,8 +161,8 @@ function without(way, ms) {
 // AAC plays by HLS: WebRTC has no AAC.
 function playWebRtc() {
   if (!window.RTCPeerConnection || new URLSearchParams(location.search).has("hls")) return null;
-  const tracks = known.tracks.filter(canPlay);
-  if (!tracks.every(of => of.is_webrtc)) return null;
+  const tracks = known.tracks.filter(of => canPlay(of) || of.is_webrtc);
+  if (!tracks.length || !tracks.every(of => of.is_webrtc)) return null;
   const peer = new RTCPeerConnection();
   const stream = new MediaStream();
   let isStopped = false, session = null, seen = 0;
@@ -192,6 +194,7 @@ function playWebRtc() {
   const end = () => session && fetch(session, { method: "DELETE", keepalive: true }).catch(() => {});
   begin().catch(() => fails(1000));
   return {
+    isWebRtc: true,
     stop() {
       isStopped = true;
       clearTimeout(late);
@@ -209,11 +212,11 @@ function playWebRtc() {
 // Plays what arrives now, in parts (low-latency HLS), for the live page only.
 function playParts(onEnd) {
   const settings = { lowLatencyMode: true, liveSyncDuration: undefined, maxLiveSyncPlaybackRate: 1.3 };
-  return playWithScript({ from: null, onEnd }, page + "low/index.m3u8", settings, () => without(playParts, 10000));
+  return playWithScript({ from: null, onEnd }, page + "low/index.m3u8", settings, [400, 404], () => without(playParts, 10000));
 }
 
 // Plays HLS by hls.js and Media Source Extensions.
-function playWithScript({ from, startAt, onEnd }, source = listUrl("index.m3u8", from), settings = {}, onMissing = restart) {
+function playWithScript({ from, startAt, onEnd }, source = listUrl("index.m3u8", from), settings = {}, missing = [404], onMissing = restart) {
   if (!Hls.isSupported()) return null;
   const policy = {
     default: {
@@ -240,7 +243,7 @@ function playWithScript({ from, startAt, onEnd }, source = listUrl("index.m3u8",
     const status = data.response?.code ?? 0;
     if (data.type === Hls.ErrorTypes.NETWORK_ERROR) {
       // A segment that was overwritten: the list has later ones.
-      if (status === 404) return onMissing();
+      if (missing.includes(status)) return onMissing();
       const why = status && refusal(status);
       if (why) {
         problem("refused", why);
@@ -317,7 +320,7 @@ async function play(from) {
   playing?.stop();
   playing = null;
   problem("refused");
-  if (!known.tracks.some(canPlay)) return;
+  if (!known.tracks.some(of => canPlay(of) || isLivePage && of.is_webrtc)) return;
   const onEnd = last => isMine() && goOn(last);
   if (isLivePage && from === null && known.is_recorded) {
     for (const way of LIVE_WAYS) {
@@ -325,6 +328,7 @@ async function play(from) {
       if (started) {
         problem("nothing");
         playing = { ...started, from, number: known.number };
+        tracksChanged();
         video.play().catch(() => {});
         return;
       }
@@ -332,6 +336,8 @@ async function play(from) {
   }
   // The oldest segments may be overwritten before they are shown.
   if (from !== null && known.is_recorded && known.begins_s > 1) from = Math.max(from, known.begins_s + MARGIN_S);
+  tracksChanged();
+  if (!known.tracks.some(canPlay)) return;
   let list = await listed(from, isMine);
   // Nothing is complete yet, or there is nothing at that time.
   while (isMine() && list && !list.segments.length && !list.ends) {

@@ -139,7 +139,11 @@ pub(super) async fn newest(
 
 /// The summary of a live stream of which nothing is on the disks.
 async fn of_live(app: &SharedApp, name: &str) -> Result<Response, Problem> {
-    let (feed, heads) = low::heads(app, name).await?;
+    let (feed, heads) = match low::heads(app, name).await {
+        Ok(found) => found,
+        // WebRTC may carry what browsers get in no segment.
+        Err(problem) => (app.archives.live().get(name).ok_or(problem)?, Vec::new()),
+    };
     Ok(answer(&Summary {
         number: feed.recording().unwrap_or(0),
         begun_unix_ms: feed.begun_unix_ns() / 1_000_000,

@@ -1,7 +1,6 @@
 //! The query of a playlist: a range of times, and tracks.
 
 use std::ops::Range;
-use std::time::UNIX_EPOCH;
 
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -64,10 +63,8 @@ fn refused(name: &str, text: &str, help: &str) -> Problem {
 /// A time of a recording that began at `begun_unix_ns`.
 fn time_ns(name: &str, text: &str, begun_unix_ns: u64) -> Result<u64, Problem> {
     if text.contains('T') {
-        let date = humantime::parse_rfc3339(text).ok();
-        let since = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
-        if let Some(since) = since {
-            return Ok((since.as_nanos() as u64).saturating_sub(begun_unix_ns));
+        if let Ok(at) = crate::local_time::parse_rfc3339(text) {
+            return Ok(at.saturating_sub(begun_unix_ns));
         }
     } else if let Ok(seconds) = text.parse::<f64>()
         && (0.0..1e10).contains(&seconds)
@@ -109,10 +106,12 @@ impl Wanted {
     /// Refuses a range, for a list that is always about the end.
     pub(super) fn is_only_of_tracks(&self) -> Result<(), Problem> {
         self.tracks()?;
-        match self.from.as_ref().or(self.until.as_ref()) {
+        let from = self.from.as_ref().map(|text| ("from", text));
+        let until = self.until.as_ref().map(|text| ("until", text));
+        match from.or(until) {
             None => Ok(()),
-            Some(text) => Err(refused(
-                "from",
+            Some((name, text)) => Err(refused(
+                name,
                 text,
                 "ask for a range of a recording by its number",
             )),

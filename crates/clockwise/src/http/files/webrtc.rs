@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use media::webrtc::{OfferError, PublishError, WebRtc, WebRtcAnswer, WebRtcError};
 
+use super::low::patience;
 use super::{App, PathPart, SharedApp, plain, run_blocking};
 use crate::wire::Problem;
 
@@ -125,7 +126,8 @@ pub(super) async fn watch(
     let offer = offer(request).await?;
     run_blocking(app, move |app| {
         let who = peer.map_or(ON_THIS_HOST, |of| of.0.0).to_string();
-        let answer = service(app)?.watch(&name, &offer, &who)?;
+        let (_permit, within) = patience();
+        let answer = service(app)?.watch(&name, &offer, &who, within)?;
         Ok(created(answer, &path))
     })
     .await

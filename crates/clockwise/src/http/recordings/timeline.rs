@@ -3,6 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use media::archive::archives::OpenError;
+use media::archive::gap::GapCause;
+use media::archive::timeline::{GapTime, Timeline};
 use media::archive::wall_clock::now_unix_ns;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -23,6 +25,26 @@ pub(super) struct TimelineQuery {
     from_unix_ns: Option<u64>,
     /// The end; now if absent or later.
     until_unix_ns: Option<u64>,
+}
+
+/// A recording in progress that has got no packet for this long is in a gap, in nanoseconds.
+const SILENT_NS: u64 = 8_000_000_000;
+
+/// Shows the gap that lasts now: the recording knows of it when packets come again.
+fn note_silence(app: &SharedApp, volume: &str, until_unix_ns: u64, found: &mut Timeline) {
+    let feed = app.archives.live().get(volume);
+    let heard = feed.and_then(|feed| feed.heard_unix_ns());
+    let last = found.recorded.last_mut().filter(|of| of.goes_on);
+    let (Some(heard), Some(last)) = (heard, last) else {
+        return;
+    };
+    if heard.saturating_add(SILENT_NS) < until_unix_ns {
+        last.goes_on = false;
+        found.gaps.push(GapTime {
+            unix_ns: last.unix_ns.end.max(heard)..until_unix_ns,
+            cause: GapCause::Unknown,
+        });
+    }
 }
 
 /// The recorded times of a volume within a range, and each gap with its cause. Gaps within recordings are those
@@ -49,7 +71,8 @@ pub(super) async fn show(
         let archive = app.archives.open(&name, None)?;
         let client = app.archives.client()?;
         let found = archive.timeline(&client, &(from..until));
-        let found = found.map_err(OpenError::from)?;
+        let mut found = found.map_err(OpenError::from)?;
+        note_silence(app, &name, until, &mut found);
         let recorded = found.recorded.into_iter().map(TimelineEntry::from);
         let mut entries: Vec<TimelineEntry> = recorded
             .chain(found.gaps.into_iter().map(TimelineEntry::from))

@@ -50,6 +50,8 @@ pub struct RecorderDemand {
     /// How the rate is known that was reserved at first.
     basis: RateBasis,
     measure: Measure,
+    /// Blocks whose first packet arrived earlier are not measured.
+    measured_from_ns: u64,
     /// When the first packet arrived.
     first_at: Option<Time>,
     /// Bytes that the packets so far take in blocks.
@@ -74,6 +76,7 @@ impl RecorderDemand {
             promised,
             basis: RateBasis::Stated,
             measure: Measure::default(),
+            measured_from_ns: 0,
             first_at: None,
             received: 0,
             pressed: None,
@@ -101,9 +104,11 @@ impl RecorderDemand {
         }
     }
 
-    /// The packets from now on are those of another session: the time between is not measured.
-    pub fn restart(&mut self) {
+    /// Packets are there again after a gap: it is not measured, nor is a block that began before it. The time is since
+    /// the recording began.
+    pub fn restart(&mut self, arrival_ns: u64) {
         self.measure = Measure::default();
+        self.measured_from_ns = arrival_ns;
     }
 
     /// This rate was asked for from outside, and is reserved.
@@ -113,7 +118,9 @@ impl RecorderDemand {
 
     /// A block is full.
     pub fn block(&mut self, seen: BlockSample) {
-        self.measure.block(seen);
+        if seen.arrival_ns >= self.measured_from_ns {
+            self.measure.block(seen);
+        }
         self.count += 1;
     }
 

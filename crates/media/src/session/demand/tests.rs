@@ -116,8 +116,21 @@ fn guess_follows_the_measured_rate_down_and_up_and_stays_for_a_camera_that_is_aw
     of.run(200_000, rate(0), 1_000);
     assert_eq!((of.reserved, of.dropped), (last, 0));
     // A gap is not measured.
-    of.demand.restart();
+    of.demand.restart(of.now_ms * MS);
     of.run(70_000, rate(2), 1_000);
+    assert_eq!(of.reserved, last);
+    // Nor is the block that was open during a gap.
+    of.run(200_000, rate(20), 1_000);
+    let last = of.reserved;
+    of.run(45_000, rate(0), 1_000);
+    of.demand.restart(of.now_ms * MS);
+    of.demand.block(BlockSample {
+        arrival_ns: (of.now_ms - 46_000) * MS,
+        media_ns: (of.media_ms / 1_000 - 46_000) * MS,
+        packets: 64,
+        missing: 0,
+    });
+    of.run(9_000, rate(20), 1_000);
     assert_eq!(of.reserved, last);
 }
 
