@@ -161,16 +161,20 @@ impl<'a> Viewing<'a> {
         first + usize::from(queued.out.packet.track)
     }
 
-    /// Queues a sender report before the next packet, if one is due.
+    /// Queues a sender report before the next packet of each track, if one is due: packets of several tracks are sent
+    /// together.
     fn report(&mut self) {
-        let Some(next) = self.queue.front() else {
-            return;
-        };
-        let media_ns = next.out.media_ns;
-        let begun = self.readers[next.stream].stream.feed.begun();
-        let plays_at = begun.saturating_add(Nanos(media_ns));
-        let (track, header) = (self.track(next), next.out.header);
-        self.output.report(track, &header, plays_at);
+        let mut told: Vec<usize> = Vec::new();
+        for next in &self.queue {
+            let track = self.track(next);
+            if told.contains(&track) {
+                continue;
+            }
+            told.push(track);
+            let begun = self.readers[next.stream].stream.feed.begun();
+            let plays_at = begun.saturating_add(Nanos(next.out.media_ns));
+            self.output.report(track, &next.out.header, plays_at);
+        }
     }
 
     /// Sends the packets that wait, as far as the peer takes them.
