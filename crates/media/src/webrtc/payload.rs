@@ -11,8 +11,9 @@ const CARRIED_BYTES_MAX: usize = 1_900;
 const AGGREGATE: u8 = 24;
 const FRAGMENT: u8 = 28;
 
-/// The type of a slice of an IDR picture.
+/// The types of a slice of an IDR picture, and of a sequence parameter set.
 const IDR: u8 = 5;
+const SPS: u8 = 7;
 
 const START: u8 = 0x80;
 const END: u8 = 0x40;
@@ -89,7 +90,16 @@ fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// True if a payload of H.264 begins with an IDR picture, without parameter sets before it.
+/// True if a payload of H.264 has a sequence parameter set.
+pub(super) fn has_sps(payload: &[u8]) -> bool {
+    let is_sps = |unit: &[u8]| unit.first().is_some_and(|first| first & 0x1f == SPS);
+    match payload {
+        [first, rest @ ..] if first & 0x1f == AGGREGATE => aggregated(rest).any(is_sps),
+        unit => is_sps(unit),
+    }
+}
+
+/// True if a payload of H.264 begins with a slice of an IDR picture.
 pub(super) fn begins_with_idr(payload: &[u8]) -> bool {
     match payload {
         [first, second, ..] if first & 0x1f == FRAGMENT => {
@@ -175,6 +185,7 @@ mod tests {
         fn no_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..4_000)) {
             split_avc(&bytes, &mut |piece| assert!(piece.len() <= PAYLOAD_BYTES_MAX));
             begins_with_idr(&bytes);
+            has_sps(&bytes);
         }
     }
 

@@ -29,10 +29,10 @@ struct WatchedTrack {
     reorder: Reorder,
     /// The number of the next packet.
     next: u64,
-    /// The timestamp of the last packet.
-    timestamp: Option<u32>,
-    /// Parameter sets of the description, as payloads.
+    /// Parameter sets of the description, as payloads; empty once packets have brought some.
     parameters: Vec<Vec<u8>>,
+    /// The timestamp of the key frame that has got them last.
+    key_timestamp: Option<u32>,
     order: PictureOrder,
 }
 
@@ -106,7 +106,7 @@ impl Watching {
                 agreed: agreed.clone(),
                 reorder: Reorder::default(),
                 next: 1,
-                timestamp: None,
+                key_timestamp: None,
                 parameters: parameters.unwrap_or_default(),
                 order: PictureOrder::default(),
             }
@@ -205,9 +205,13 @@ impl WatchedTrack {
         let mut give = |payload| payloads.push(payload);
         match self.agreed.codec {
             Codec::H264 => {
-                let begins = self.timestamp != Some(header.timestamp);
+                if payload::has_sps(body) {
+                    self.parameters.clear();
+                }
+                let is_new = self.key_timestamp != Some(header.timestamp);
                 // The camera tells its parameter sets in the description only.
-                if begins && payload::begins_with_idr(body) {
+                if is_new && payload::begins_with_idr(body) {
+                    self.key_timestamp = Some(header.timestamp);
                     let sets = self.parameters.iter();
                     sets.for_each(|of| payload::split_avc(of, &mut give));
                 }
@@ -215,7 +219,6 @@ impl WatchedTrack {
             }
             _ => payload::whole(body, &mut give),
         }
-        self.timestamp = Some(header.timestamp);
         self.next += u64::from(*is_after_loss);
         let last = payloads.len().saturating_sub(1);
         for (place, payload) in payloads.into_iter().enumerate() {
@@ -236,9 +239,8 @@ mod tests {
 
     use super::*;
 
-    /// The numbers under which packets with these numbers arrive at the player, and those that they had.
-    fn sent(arrive: &[u16]) -> Vec<(u64, u8)> {
-        let mut track = WatchedTrack {
+    fn track() -> WatchedTrack {
+        WatchedTrack {
             agreed: AgreedTrack {
                 mid: Mid::from("0"),
                 pt: Pt::from(96),
@@ -247,10 +249,15 @@ mod tests {
             },
             reorder: Reorder::default(),
             next: 1,
-            timestamp: None,
             parameters: Vec::new(),
+            key_timestamp: None,
             order: PictureOrder::default(),
-        };
+        }
+    }
+
+    /// The numbers under which packets with these numbers arrive at the player, and those that they had.
+    fn sent(arrive: &[u16]) -> Vec<(u64, u8)> {
+        let mut track = track();
         let mut out = Vec::new();
         let mut reorder = Reorder::default();
         for sequence in arrive {
@@ -273,6 +280,40 @@ mod tests {
         assert_eq!(sent(&[7, 8, 9, 10, 11]), in_order);
         assert_eq!(sent(&[7, 9, 8, 11, 10]), in_order);
         assert_eq!(sent(&[7, 8, 8, 9, 10, 7, 11]), in_order);
+    }
+
+    /// The types of the units that a player gets for a picture of these units, which are sent with one timestamp.
+    fn units(track: &mut WatchedTrack, timestamp: u8, units: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for unit in units {
+            let header = Header::parse(&[0x80, 96, 0, 0, 0, 0, 0, timestamp, 0, 0, 0, 1]).unwrap();
+            track.payloads(
+                &Packet {
+                    header,
+                    payload: &[*unit, 0x80],
+                    media_ns: 0,
+                    is_after_loss: false,
+                },
+                &mut out,
+            );
+        }
+        out.iter().map(|of| of.payload[0]).collect()
+    }
+
+    #[test]
+    fn key_frames_have_parameter_sets_whatever_precedes_them() {
+        let (sps, pps, sei, idr, slice) = (0x67, 0x68, 0x06, 0x65, 0x41);
+        let mut track = track();
+        track.parameters = vec![vec![sps], vec![pps]];
+        assert_eq!(
+            units(&mut track, 1, &[sei, idr, idr]),
+            [sei, sps, pps, idr, idr]
+        );
+        assert_eq!(units(&mut track, 2, &[slice]), [slice]);
+        assert_eq!(units(&mut track, 3, &[idr]), [sps, pps, idr]);
+        // Later ones of the camera take their place.
+        assert_eq!(units(&mut track, 4, &[sps, pps, idr]), [sps, pps, idr]);
+        assert_eq!(units(&mut track, 5, &[idr]), [idr]);
     }
 
     #[test]
