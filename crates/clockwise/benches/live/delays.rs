@@ -15,7 +15,7 @@ const RATES: [(u64, &str, &str); 2] = [(2_000, "5.0 s", "6.6 s"), (250, "32 s", 
 
 /// Ways of the live page to play: their names, goals, and queries of its URL that choose them.
 const BROWSER_WAYS: [(&str, &str, &str); 2] = [
-    ("WebRTC in Chromium", "", ""),
+    ("WebRTC in Chromium", "under 300 ms", ""),
     ("low-latency HLS in Chromium", "under 2 s", "?hls"),
 ];
 
