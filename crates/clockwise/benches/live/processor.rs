@@ -21,7 +21,7 @@ const MEASURED_ALONE: Duration = Duration::from_secs(12);
 /// Players that are measured begin before.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What is played, and how.
+/// The played stream, and its transport.
 #[derive(Clone, Copy)]
 struct Case {
     is_live: bool,

@@ -99,7 +99,7 @@ fn a_list_of_a_recording_in_progress_takes_no_read() {
         rounds += u64::from(recording.first > 0);
     }
     assert!(rounds > 5, "the ring is full for {rounds} rounds");
-    // What is in memory is what the blocks say.
+    // The list in memory agrees with the blocks.
     let recording = archive.recording(None).unwrap();
     let known = archives.describe(&archive, recording).unwrap();
     tape.finish().unwrap();

@@ -137,7 +137,7 @@ fn net_ms(delays: &[Delay], late: &[(u64, u64)]) -> Vec<f64> {
     all
 }
 
-/// What the cameras, the players and the host did.
+/// Counts of the cameras, the players and the host.
 struct Moved {
     sent: u64,
     live: Vec<Player>,

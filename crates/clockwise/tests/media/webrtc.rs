@@ -92,7 +92,7 @@ fn a_browser_publishes_by_webrtc() {
         })()",
     );
     assert_eq!(said, "connected");
-    // What is published is played at once, and recorded.
+    // A published stream is played at once, and recorded.
     let mut play = ffmpeg();
     play.args([
         "-rtsp_transport",

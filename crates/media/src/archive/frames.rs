@@ -28,7 +28,7 @@ pub struct Frame {
     pub lost: u64,
 }
 
-/// What the first block of a recording has before a packet.
+/// The content of the first block of a recording before a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lead {
     /// True if packets of the track precede it.
@@ -146,7 +146,7 @@ impl Archive {
         Ok(block.map(|of| of.packets.into_iter().map(|(entry, _)| entry).collect()))
     }
 
-    /// What the first block of a recording has before a packet; `None` if it is damaged or has gone.
+    /// The content of the first block of a recording before a packet; `None` if it is damaged or has gone.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -100,7 +100,7 @@ fn layer_size(data: &[u8]) -> Option<(u16, u16)> {
     let ticks_per_second = bits.take(16)?;
     bits.take(1)?;
     if bits.flag()? {
-        // As many bits as numbers below it need, at least one.
+        // The field has as many bits as the largest number below it, at least one.
         let ticks_max = ticks_per_second.checked_sub(1)?;
         bits.take((u32::BITS - ticks_max.leading_zeros()).max(1))?;
     }
