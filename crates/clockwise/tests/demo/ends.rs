@@ -79,6 +79,7 @@ fn interrupted_while_it_prepares() {
 }
 
 #[test]
+#[ignore = "soak: a whole run for a rare moment of its end"]
 fn interrupted_when_the_run_is_over() {
     interrupted(&[("Comparing the recordings", SHORT, Signal::INT)]);
 }
@@ -139,6 +140,7 @@ fn interrupted_again_and_again_while_it_runs() {
 }
 
 #[test]
+#[ignore = "soak: a whole run for a rare moment of its end"]
 fn interrupted_while_nobody_reads_its_report() {
     let Some(stage) = Stage::enter() else {
         return;

@@ -225,7 +225,7 @@ fn it_says_that_the_profile_was_not_measured(report: &Value) {
 }
 
 #[test]
-#[ignore = "alone: a busy machine makes a demo miss deadlines"]
+#[ignore = "soak: two whole runs, on a machine without other load"]
 fn two_demos_at_once_keep_out_of_each_others_way() {
     if !have("fio") {
         return;
