@@ -67,6 +67,12 @@ fn add_camera(app: &App, ask: AddCamera) -> Result<AddedCamera, Problem> {
         );
         return Err(Problem::new(StatusCode::CONFLICT, what, help).at("name"));
     }
+    let sources = app.sources.list();
+    if let Some(other) = sources.iter().find(|of| exists && of.spec.volume == volume) {
+        let what = format!("source {:?} records in volume {volume:?}", other.spec.name);
+        let help = "choose another volume, or remove that source (`clockwise source list`)";
+        return Err(Problem::new(StatusCode::CONFLICT, what, help).at("volume"));
+    }
     let shown = source.address.shown().to_owned();
     let found = app.sources.inspect(source.clone());
     let found = found.map_err(|error| problem_of(error, &shown))?;
@@ -177,6 +183,9 @@ impl Camera {
             false => self.block.unwrap_or_else(|| app.archives.new_block()),
         };
         let block_bytes = app.archives.open(name, Some(block))?.header().block_bytes;
+        if !is_new {
+            self.check_existing(app, Bytes(block_bytes))?;
+        }
         if let Some(keep) = keep {
             let limits = |limits| RetentionLimits {
                 age: Some(keep),
@@ -203,20 +212,35 @@ impl Camera {
         })
     }
 
-    /// A block size with which the disks carry the camera now.
-    fn fitting_block(&self, app: &App) -> Result<Bytes, Problem> {
-        let volume = app.pool.open_volume_for(&self.spec.volume, "a camera")?;
-        let most = volume.size().get() / BLOCKS_MIN;
-        let mut spec = StreamSpec {
+    /// Checks that the disks carry the camera in the blocks of a volume with recordings.
+    fn check_existing(&self, app: &App, block: Bytes) -> Result<(), Problem> {
+        let spec = self.stream(app, block)?;
+        let fits = app.pool.rate_that_fits(&spec);
+        match fits.is_some_and(|fits| fits >= spec.rate) {
+            true => Ok(()),
+            // Its blocks stay as they are.
+            false => Err(too_fast(&spec, fits, None)),
+        }
+    }
+
+    /// The reservation of the camera in blocks of this size.
+    fn stream(&self, app: &App, block: Bytes) -> Result<StreamSpec, Problem> {
+        Ok(StreamSpec {
             name: self.spec.name.clone(),
             range: None,
             rate: self.spec.rate.unwrap_or_else(|| above(self.rate())),
-            block: Bytes(BLOCK_BYTES.start),
+            block,
             op: Op::Write,
             span: None,
             wraps: true,
-            volume,
-        };
+            volume: app.pool.open_volume_for(&self.spec.volume, "a camera")?,
+        })
+    }
+
+    /// A block size with which the disks carry the camera now.
+    fn fitting_block(&self, app: &App) -> Result<Bytes, Problem> {
+        let mut spec = self.stream(app, Bytes(BLOCK_BYTES.start))?;
+        let most = spec.volume.size().get() / BLOCKS_MIN;
         spec.block = self.block.unwrap_or_else(|| {
             let proposed = plan::proposed_block(&app.pool, &spec).get();
             let most = 1 << most.max(BLOCK_BYTES.start).ilog2();

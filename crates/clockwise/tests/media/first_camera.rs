@@ -134,6 +134,8 @@ fn camera_in_a_volume_that_exists_is_removed_with_its_recordings() {
         assert!(added.out.contains(part), "{part}: {added:?}");
     }
     until("it is recorded", || is_recording(&site, "door"));
+    site.run(&["camera", "add", "gate", &url, "--volume", "v"])
+        .fails(1, &["source \"door\" records in volume \"v\""]);
     let removed = site.json(&["camera", "remove", "door", "--recordings", "--yes"]);
     assert_eq!(removed["state"], "ended");
     work.join().unwrap();
