@@ -13,6 +13,7 @@ mod source;
 mod status;
 mod stream;
 mod timeline;
+mod user;
 mod volume;
 
 use std::ffi::OsString;
@@ -92,6 +93,9 @@ pub enum Command {
     /// Show and end RTSP sessions, and change their reservations.
     #[command(subcommand)]
     Session(session::SessionCommand),
+    /// Add and remove users, their rights and their tokens.
+    #[command(subcommand)]
+    User(user::UserCommand),
     /// Record to and play from volumes at a guaranteed rate.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
@@ -179,6 +183,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Timeline(args) => timeline::run(&cli.client()?, args, output),
         Command::Source(command) => source::run(&cli.client()?, command, output),
         Command::Session(command) => session::run(&cli.client()?, command, output),
+        Command::User(command) => user::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),

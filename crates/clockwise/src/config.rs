@@ -61,6 +61,8 @@ struct File {
     #[serde(default)]
     http: http::Section,
     #[serde(default)]
+    access: AccessSection,
+    #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
     memory: Memory,
@@ -109,6 +111,12 @@ struct Nbd {
 #[serde(deny_unknown_fields)]
 struct Fuse {
     mount: Option<PathBuf>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct AccessSection {
+    accounts: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Default)]
@@ -220,7 +228,15 @@ impl Config {
             access,
             pulled,
         } = file.rtsp.checked(source, folder)?;
-        let http = file.http.checked(source, served.is_some())?;
+        let accounts = file.access.accounts.map(|file| folder.join(file));
+        let access = match (access, accounts) {
+            (None, None) => None,
+            (access, accounts) => Some(AccessConfig {
+                accounts,
+                ..access.unwrap_or_default()
+            }),
+        };
+        let http = file.http.checked(source, folder, served.as_ref())?;
         let fuse = file.fuse.mount.map(|mount| FuseConfig {
             mount: folder.join(mount),
             threads: None,

@@ -25,6 +25,8 @@
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
 //! | `GET /v1/streams/{id}/blocks` | reports on each block |
+//! | `GET`, `POST /v1/users`, `GET`, `PATCH`, `DELETE /v1/users/{name}` | lists users, adds one, shows, changes, removes |
+//! | `POST /v1/users/{name}/tokens`, `DELETE /v1/users/{name}/tokens/{token}` | makes a token, revokes it |
 //! | `POST /v1/window` | begins a new window for best-effort latency |
 //! | `GET /v1/openapi.json` | describes the API for programs |
 //!
@@ -33,6 +35,7 @@
 //! Calls of the pool may wait for disks, and an admission test may take milliseconds, so every handler does
 //! its work on a thread that may block. Data of streams has a socket of its own, see [`crate::session`].
 
+pub mod audit;
 mod body;
 pub mod cameras;
 mod disks;
@@ -46,6 +49,7 @@ pub mod recordings;
 pub mod sessions;
 pub mod sources;
 mod streams;
+mod users;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -64,6 +68,7 @@ use engine::pool::Pool;
 use http_body_util::BodyExt;
 use media::archive::archives::Archives;
 use media::camera::sources::Sources;
+use media::rtsp::access::Access;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use utoipa::OpenApi;
@@ -103,6 +108,10 @@ pub struct App {
     pub drives: faults::EmulatedDrives,
     /// The drives' own counters.
     pub smart: SmartCounters,
+    /// The users of the server; without them everyone may do everything.
+    pub access: Option<Arc<Access>>,
+    /// The audit log; absent if it cannot be written.
+    pub audit: Option<Arc<audit::Audit>>,
 }
 
 /// Counters of the drives themselves, by the disk's name.
@@ -147,6 +156,8 @@ impl App {
             media: files::Media::default(),
             drives,
             smart: SmartCounters::default(),
+            access: None,
+            audit: None,
         }
     }
 
@@ -390,6 +401,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .merge(cameras::routes())
         .merge(sessions::routes())
         .merge(streams::routes())
+        .merge(users::routes())
 }
 
 /// The description that `GET /v1/openapi.json` serves.
@@ -406,7 +418,13 @@ pub fn router(app: SharedApp) -> Router {
         "/v1/openapi.json",
         axum::routing::get(move || async move { Json((*description).clone()) }),
     );
-    with_fallbacks(router).with_state(app)
+    audited(with_fallbacks(router), &app).with_state(app)
+}
+
+/// Adds the audit log.
+fn audited(router: Router<SharedApp>, app: &SharedApp) -> Router<SharedApp> {
+    let note = axum::middleware::from_fn_with_state(Arc::clone(app), audit::note);
+    router.layer(note)
 }
 
 /// The router while the pool is being opened: it answers each call with status 503.

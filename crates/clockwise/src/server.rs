@@ -20,13 +20,14 @@ use engine::status::Warning;
 use media::archive::archives::Archives;
 use media::archive::retention::Retention;
 use media::camera::sources::Sources;
-use media::rtsp::access::{Access, REALM, UsersError};
+use media::rtsp::access::{Access, AccessError, AccountsError, REALM, UsersError};
 use media::rtsp::tls::TlsError;
 use peers::connection_limits::ConnectionLimits;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::browsers::Browsers;
 use self::ending::ShutdownStage;
 use self::health::{HealthEvent, ReportedHealth};
 use self::overruns::ReportedOverruns;
@@ -36,6 +37,7 @@ use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
+use crate::http::audit::Audit;
 use crate::http::faults::{EmulatedDrives, EmulatedFaults};
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
@@ -70,6 +72,7 @@ pub struct Server {
     app: Arc<App>,
     rtsp: Option<media::Server>,
     http: Option<std::net::SocketAddr>,
+    https: Option<std::net::SocketAddr>,
     retention: Retention,
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
@@ -108,10 +111,7 @@ impl Server {
         ));
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
-        let browsers = browsers::listen(config).await?;
-        let http = browsers
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok());
+        let browsers = Browsers::listen(config).await?;
         let own = rtsp
             .as_ref()
             .map(media::Server::addresses)
@@ -120,9 +120,12 @@ impl Server {
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
         let data_path = absolute(&config.data);
-        let app = Arc::new(App::new(
-            pool, watch, archives, sources, data_path, exports, drives,
-        ));
+        let app = App::new(pool, watch, archives, sources, data_path, exports, drives);
+        let app = Arc::new(App {
+            access: access.clone(),
+            audit: open_audit(&config.state),
+            ..app
+        });
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
@@ -140,18 +143,18 @@ impl Server {
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
-        if let Some(listener) = browsers {
+        let (http, https) = (browsers.address(), browsers.tls_address());
+        if let Some(address) = http.or(https) {
             let door = rtsp.as_ref().map(media::Server::door);
-            browsers::offer_webrtc(&listener, config, &app, door)?;
+            browsers::offer_webrtc(address, config, &app, door)?;
             let limits = ConnectionLimits::of(descriptors);
-            tasks.push(browsers::serve(
-                listener, config, &app, access, limits, ended,
-            ));
+            tasks.extend(browsers.serve(config, &app, limits, &ended));
         }
         Ok(Self {
             app,
             rtsp,
             http,
+            https,
             retention,
             ending,
             taken_over,
@@ -192,6 +195,12 @@ impl Server {
         self.http
     }
 
+    /// The address of HTTP over TLS with the actual port.
+    #[must_use]
+    pub fn https(&self) -> Option<std::net::SocketAddr> {
+        self.https
+    }
+
     /// Waits until another server has opened the pool. Returns the evidence. The caller then closes this server.
     pub async fn taken_over(&self) -> String {
         ownership::taken_over(self.taken_over.clone()).await
@@ -206,6 +215,7 @@ impl Server {
             app,
             rtsp,
             http: _,
+            https: _,
             retention,
             ending,
             taken_over: _,
@@ -337,16 +347,21 @@ fn start_sources(
     })
 }
 
-/// Opens the access rules of RTSP and HTTP, if there are any.
+/// Opens the access rules, if there are any for what is served.
 fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
     let is_served = config.rtsp.is_some() || config.http.is_some();
-    let access = config.access.as_ref().filter(|_| is_served);
+    let access = config.access.as_ref();
+    let access = access.filter(|of| is_served || of.accounts.is_some());
     let access = access.map(Access::open).transpose();
     let access = access.map_err(|error| {
         let failed = Failure::failed(error.to_string());
         match error {
-            UsersError::Open(path, _) => {
+            AccessError::Users(UsersError::Open(path, _))
+            | AccessError::Accounts(AccountsError::Open(path, _)) => {
                 failed.help(format!("make it readable by its owner only: chmod 600 {}", path.display()))
+            }
+            AccessError::Accounts(_) => {
+                failed.help("restore that file from a copy, or name another as `accounts` in [access]")
             }
             _ => failed.help(format!(
                 "make the file with `htdigest -c FILE {REALM} NAME` as this server's user, and name it as `users` in [rtsp]"
@@ -354,6 +369,17 @@ fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
         }
     })?;
     Ok(access.map(Arc::new))
+}
+
+/// Opens the audit log. The server works without one.
+fn open_audit(state: &Path) -> Option<Arc<Audit>> {
+    match Audit::open(state) {
+        Ok(audit) => Some(Arc::new(audit)),
+        Err(error) => {
+            tracing::warn!(folder = %state.display(), %error, "there is no audit log, because the folder for `state` cannot be written");
+            None
+        }
+    }
 }
 
 fn start_rtsp(

@@ -12,6 +12,7 @@ pub mod service_times;
 pub mod sessions;
 pub mod sources;
 pub mod streams;
+pub mod users;
 pub mod view;
 
 pub use problem::Problem;

@@ -30,6 +30,7 @@
 //! | [live] | packets in memory from their arrival on | rtp |
 //! | [record] | from packets to blocks and live streams | archive, rtp, live |
 //! | [play] | from blocks to packets | archive, rtp |
+//! | `private_file` | files with secrets | |
 //! | [rtsp] | connections, their bytes, users, and the server | record, play, live |
 //! | [camera] | cameras that the server pulls from | rtsp, record |
 //! | [files] | recordings as media files | archive, rtp |
@@ -50,6 +51,7 @@ pub mod fuzzing;
 pub mod live;
 pub mod packager;
 pub mod play;
+mod private_file;
 pub mod record;
 pub mod rtp;
 pub mod rtsp;

@@ -133,6 +133,22 @@ impl Site {
         outcome(command.args(arguments))
     }
 
+    /// As `run`, with this on standard input.
+    #[track_caller]
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Outcome {
+        let path = self.path("input");
+        std::fs::write(&path, input).expect("it can be written");
+        let mut command = clockwise();
+        command
+            .arg("--config")
+            .arg(self.config())
+            .args(arguments)
+            .stdin(std::fs::File::open(path).expect("it can be read"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Process::spawn(&mut command).output().into()
+    }
+
     /// As `run`, for JSON.
     #[track_caller]
     pub fn json(&self, arguments: &[&str]) -> Value {

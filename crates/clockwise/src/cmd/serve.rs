@@ -227,6 +227,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
         fuse = fuse.map(|mount| mount.display().to_string()),
         rtsp = server.rtsp().map(|address| address.to_string()),
         http = server.http().map(|address| address.to_string()),
+        https = server.https().map(|address| address.to_string()),
         rtsps = server.rtsps().map(|address| address.to_string()),
         "serving"
     );
@@ -241,6 +242,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
             "fuse": fuse,
             "rtsp": server.rtsp(),
             "http": server.http(),
+            "https": server.https(),
             "rtsps": server.rtsps(),
         });
         if let Err(failure) = output.result(&serving, String::new) {

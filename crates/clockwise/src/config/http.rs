@@ -1,6 +1,7 @@
 //! The `[http]` section: recordings for browsers.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -8,6 +9,8 @@ use toml::Spanned;
 use super::tcp;
 use crate::failure::{Failure, SourceFile};
 use crate::http::files::Origins;
+use media::MediaConfig;
+use media::rtsp::tls::TlsConfig;
 
 /// Where WebRTC is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +27,9 @@ pub enum WebRtcConfig {
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
     /// The address that it listens at.
-    pub address: SocketAddr,
+    pub listen: Option<SocketAddr>,
+    /// The service over TLS.
+    pub tls: Option<TlsConfig>,
     /// The origins whose pages may fetch recordings, besides the server's own pages.
     pub origins: Option<Origins>,
     /// Where WebRTC is served.
@@ -37,6 +42,9 @@ pub struct HttpConfig {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Section {
     listen: Option<Spanned<String>>,
+    tls_listen: Option<Spanned<String>>,
+    certificate: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
     allow_origin: Option<Spanned<Vec<String>>>,
     webrtc: Option<Spanned<String>>,
     publish: Option<Spanned<bool>>,
@@ -50,7 +58,8 @@ impl Section {
     pub(super) fn checked(
         &self,
         source: &SourceFile<'_>,
-        has_rtsp: bool,
+        folder: &Path,
+        rtsp: Option<&MediaConfig>,
     ) -> Result<Option<HttpConfig>, Failure> {
         let allowed = self.allow_origin.as_ref();
         let origins = allowed.map(|named| {
@@ -71,7 +80,9 @@ impl Section {
                 .bad_input(span, format!("`{what}` has no effect without {needs}"))
                 .help(format!("set {needs}, or remove `{what}`"))
         };
-        if self.listen.is_none() {
+        let tls = self.tls(source, folder, rtsp.and_then(|of| of.tls.as_ref()))?;
+        let is_served = self.listen.is_some() || tls.is_some();
+        if !is_served {
             let webrtc = self.webrtc.as_ref().map(|of| ("webrtc", of.span()));
             let publish = self.publish.as_ref().map(|of| ("publish", of.span()));
             if let Some((what, span)) = webrtc.or(publish) {
@@ -80,27 +91,62 @@ impl Section {
         }
         let publish = self.publish.as_ref().is_some_and(|of| *of.get_ref());
         if let Some(said) = self.publish.as_ref().filter(|_| publish) {
-            if !has_rtsp {
+            if rtsp.is_none() {
                 return Err(without("publish", "`listen` in [rtsp]", said.span()));
             }
             if webrtc == WebRtcConfig::Off {
                 return Err(without("publish", "`webrtc`", said.span()));
             }
         }
-        match (&self.listen, allowed) {
-            (Some(listen), _) => Ok(Some(HttpConfig {
-                address: tcp(source, listen)?,
-                origins,
-                webrtc,
-                publish,
+        if let Some(named) = allowed.filter(|_| !is_served) {
+            return Err(without("allow_origin", "`listen`", named.span()));
+        }
+        let listen = self.listen.as_ref();
+        Ok(is_served.then_some(HttpConfig {
+            listen: listen.map(|of| tcp(source, of)).transpose()?,
+            tls,
+            origins,
+            webrtc,
+            publish,
+        }))
+    }
+
+    /// The TLS service, if it is enabled. Without a certificate of its own it has that of RTSP.
+    fn tls(
+        &self,
+        source: &SourceFile<'_>,
+        folder: &Path,
+        rtsp: Option<&TlsConfig>,
+    ) -> Result<Option<TlsConfig>, Failure> {
+        let files = [("certificate", &self.certificate), ("key", &self.key)];
+        let Some(said) = &self.tls_listen else {
+            let unused = files
+                .into_iter()
+                .find_map(|(name, of)| Some((name, of.as_ref()?)));
+            return match unused {
+                None => Ok(None),
+                Some((name, of)) => Err(source
+                    .bad_input(
+                        of.span(),
+                        format!("`{name}` has no effect without `tls_listen`"),
+                    )
+                    .help(format!("set `tls_listen` in [http], or remove `{name}`"))),
+            };
+        };
+        let listen = tcp(source, said)?;
+        match (&self.certificate, &self.key, rtsp) {
+            (Some(certificate), Some(key), _) => Ok(Some(TlsConfig {
+                listen,
+                certificate: folder.join(certificate.get_ref()),
+                key: folder.join(key.get_ref()),
             })),
-            (None, Some(named)) => Err(source
-                .bad_input(
-                    named.span(),
-                    "`allow_origin` has no effect without `listen`",
-                )
-                .help("set `listen` to an address, or remove `allow_origin`")),
-            (None, None) => Ok(None),
+            (None, None, Some(rtsp)) => Ok(Some(TlsConfig {
+                listen,
+                ..rtsp.clone()
+            })),
+            _ => Err(source
+                .bad_input(said.span(), "TLS is configured incompletely")
+                .help("set both `certificate` and `key` in [http], or neither of them and those of [rtsp]")),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::quantity::{self, Span};
 use media::MediaConfig;
 use media::archive::block::BLOCK_BYTES;
 use media::camera::sources::SourcesConfig;
-use media::rtsp::access::{AccessConfig, AccessRight, Permit};
+use media::rtsp::access::{AccessConfig, AccessRight, Grant, Permit};
 use media::rtsp::tls::TlsConfig;
 
 /// The first guess for a recording that states no rate: 2 Mbit/s.
@@ -51,8 +51,30 @@ pub(super) struct Section {
 #[serde(deny_unknown_fields)]
 struct PermitSection {
     user: Spanned<String>,
-    may: Vec<AccessRight>,
+    may: Vec<Spanned<String>>,
     volumes: Option<Vec<String>>,
+}
+
+impl PermitSection {
+    fn checked(&self, source: &SourceFile<'_>) -> Result<Permit, Failure> {
+        let mut may = Vec::new();
+        for word in &self.may {
+            let rights = AccessRight::of_word(word.get_ref());
+            may.extend(rights.ok_or_else(|| {
+                let words = AccessRight::ALL.map(AccessRight::word).join(", ");
+                let what = format!("no right is called `{}`", word.get_ref());
+                let help = format!("the rights are {words}, and play, which is the first three");
+                source.bad_input(word.span(), what).help(help)
+            })?);
+        }
+        Ok(Permit {
+            user: self.user.get_ref().clone(),
+            grant: Grant {
+                may,
+                volumes: self.volumes.clone(),
+            },
+        })
+    }
 }
 
 /// The validated section.
@@ -155,14 +177,11 @@ impl Section {
                 .bad_input(first.user.span(), what)
                 .help("set `users` in [rtsp] to a file of users, or remove the permit"));
         };
-        let permits = self.permit.iter().map(|permit| Permit {
-            user: permit.user.get_ref().clone(),
-            may: permit.may.clone(),
-            volumes: permit.volumes.clone(),
-        });
+        let permits = self.permit.iter().map(|permit| permit.checked(source));
         Ok(Some(AccessConfig {
-            users: folder.join(users),
-            permits: permits.collect(),
+            users: Some(folder.join(users)),
+            permits: permits.collect::<Result<_, _>>()?,
+            accounts: None,
         }))
     }
 }

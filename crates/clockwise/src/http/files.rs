@@ -13,6 +13,7 @@
 //! | `/media/{volume}/live/low/...` | what arrives now, in parts (low-latency HLS) |
 //! | `/media/{volume}/live/whep` | plays what arrives now, by WebRTC |
 //! | `/media/{volume}/whip`, `/media/{volume}/live/whip` | publish by WebRTC: recorded, live only |
+//! | `/signin`, `/signout` | a page that signs in, and the requests that sign in and out |
 //! | `/player/...` | the script and style of the page |
 //! | `/media/` | a page that lists all recordings |
 //!
@@ -30,6 +31,7 @@ mod newest;
 mod origins;
 mod page;
 mod playlist;
+mod signin;
 mod slots;
 mod summary;
 mod visitors;
@@ -53,8 +55,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::wire::MISSING_BLOCKS;
 pub use origins::{OriginError, Origins};
+pub use signin::Arrival;
+pub(super) use signin::is_safe;
 use slots::Slots;
 pub use visitors::asking;
+pub(super) use visitors::{ConnectionVisitor, needed};
 pub use webrtc::HttpPeer;
 
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};
@@ -239,7 +244,11 @@ fn open_in(
 
 /// The routes of recordings and streams.
 pub(super) fn routes() -> Router<SharedApp> {
+    let root = get(|| async { axum::response::Redirect::temporary("/media/") });
     Router::new()
+        .route("/", root)
+        .route(signin::PATH, get(signin::show).post(signin::sign_in))
+        .route(signin::OUT_PATH, post(signin::sign_out))
         .route("/media/", get(page::all))
         .route("/media/{volume}/export.mp4", get(clip::mp4))
         .route("/media/{volume}/{number}/", get(page::one))
@@ -271,12 +280,7 @@ pub(super) fn routes() -> Router<SharedApp> {
 
 /// The router for the TCP address, which has only these routes.
 pub fn router(app: SharedApp) -> Router {
-    super::with_fallbacks(routes())
-        .route(
-            "/",
-            get(|| async { axum::response::Redirect::temporary("/media/") }),
-        )
-        .with_state(app)
+    super::audited(super::with_fallbacks(routes()), &app).with_state(app)
 }
 
 /// `bytes` in pieces of at most [`PIECE_BYTES`]. Pieces are copies: one that waits for its client must not keep all

@@ -2,6 +2,7 @@
 //!
 //! They are closed when the server ends, or when a request head is late.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::end_of;
 use peers::connection_limits::{ConnectionLimits, Denials, Held};
@@ -31,6 +34,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// A source of connections.
 pub(super) trait Listener: Send {
+    /// A connection of which nothing has been read.
+    type Accepted: Send + 'static;
+    /// A connection that is ready for a request.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Name of the destination, for the log.
@@ -39,25 +45,70 @@ pub(super) trait Listener: Send {
     /// Accepts a connection. Returns the address of its peer, if it has one.
     fn next(
         &self,
-    ) -> impl Future<Output = std::io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
+    ) -> impl Future<Output = std::io::Result<(Self::Accepted, Option<SocketAddr>)>> + Send;
+
+    /// Makes a connection ready for a request.
+    fn complete(
+        &self,
+        accepted: Self::Accepted,
+    ) -> impl Future<Output = std::io::Result<Self::Stream>> + Send + 'static;
 }
 
 impl Listener for UnixListener {
+    type Accepted = UnixStream;
     type Stream = UnixStream;
     const DESTINATION: &str = "the control socket";
 
     async fn next(&self) -> std::io::Result<(UnixStream, Option<SocketAddr>)> {
         Ok((self.accept().await?.0, None))
     }
+
+    fn complete(
+        &self,
+        accepted: UnixStream,
+    ) -> impl Future<Output = std::io::Result<UnixStream>> + Send + 'static {
+        ready(Ok(accepted))
+    }
 }
 
 impl Listener for TcpListener {
+    type Accepted = TcpStream;
     type Stream = TcpStream;
     const DESTINATION: &str = "HTTP";
 
     async fn next(&self) -> std::io::Result<(TcpStream, Option<SocketAddr>)> {
         let (stream, peer) = self.accept().await?;
         Ok((stream, Some(peer)))
+    }
+
+    fn complete(
+        &self,
+        accepted: TcpStream,
+    ) -> impl Future<Output = std::io::Result<TcpStream>> + Send + 'static {
+        ready(Ok(accepted))
+    }
+}
+
+/// Connections over TLS.
+pub(super) struct TlsListener {
+    pub(super) listener: TcpListener,
+    pub(super) acceptor: TlsAcceptor,
+}
+
+impl Listener for TlsListener {
+    type Accepted = TcpStream;
+    type Stream = TlsStream<TcpStream>;
+    const DESTINATION: &str = "HTTP over TLS";
+
+    async fn next(&self) -> std::io::Result<(TcpStream, Option<SocketAddr>)> {
+        self.listener.next().await
+    }
+
+    fn complete(
+        &self,
+        accepted: TcpStream,
+    ) -> impl Future<Output = std::io::Result<TlsStream<TcpStream>>> + Send + 'static {
+        self.acceptor.accept(accepted)
     }
 }
 
@@ -81,6 +132,7 @@ pub(super) async fn serve<L: Listener>(
                     match limited.map(|(limits, peer)| limits.take(peer.ip())).transpose() {
                         Ok(slot) => {
                             let router = router(peer);
+                            let stream = listener.complete(stream);
                             let served = serve_one(stream, slot, router, head_within, ended.clone());
                             connections.spawn(panics::surviving(served));
                         }
@@ -108,12 +160,24 @@ pub(super) async fn serve<L: Listener>(
 
 /// Serves a connection until its end.
 async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
+    stream: impl Future<Output = std::io::Result<S>>,
     _slot: Option<Held>,
     router: Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
+    // A handshake has as long as a head.
+    let stream = tokio::select! {
+        stream = tokio::time::timeout(head_within, stream) => stream,
+        () = end_of(ended.clone()) => return,
+    };
+    let stream = match stream.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(%error, "a connection did not begin");
+            return;
+        }
+    };
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_within)

@@ -247,7 +247,7 @@ fn volumes_open_to_everybody_or_nobody_are_warned_of() {
         let (_, log) = serve.terminate();
         let told = |words| log.matches(words).count();
         assert_eq!(
-            told("[rtsp] has no `users`"),
+            told("there are no users"),
             2 * usize::from(is_open),
             "{log}"
         );
@@ -258,7 +258,7 @@ fn volumes_open_to_everybody_or_nobody_are_warned_of() {
     // On this host alone it is nobody else's.
     let (serve, _) = serve_logged(&site(""));
     let (_, log) = serve.terminate();
-    assert!(!log.contains("has no `users`"), "{log}");
+    assert!(!log.contains("there are no users"), "{log}");
 }
 
 fn ffmpeg_publishes(clip: &str, transport: &str, url: &str) -> testkit::site::Outcome {

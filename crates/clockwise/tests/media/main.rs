@@ -59,5 +59,6 @@ mod tape;
 mod timeline;
 mod tls;
 mod together;
+mod users;
 mod webrtc;
 mod wire;

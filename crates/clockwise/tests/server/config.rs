@@ -159,7 +159,21 @@ fn each_wrong_key_is_shown_where_it_stands() {
                 "[rtsp]\nusers = \"u\"\n[[rtsp.permit]]\nuser = \"a\"\nmay = [\"delete\"]\n{disk}"
             ),
             ":5:8",
-            &["unknown variant `delete`", "`play` or `record`"],
+            &[
+                "no right is called `delete`",
+                "live, recordings, export",
+                "play",
+            ],
+        ),
+        (
+            format!("[http]\ntls_listen = \"8443\"\n{disk}"),
+            ":2:14",
+            &["incompletely", "`certificate` and `key` in [http]"],
+        ),
+        (
+            format!("[http]\nlisten = \"8080\"\nkey = \"k\"\n{disk}"),
+            ":3:7",
+            &["`key` has no effect without `tls_listen`"],
         ),
         (
             format!("[[rtsp.permit]]\nuser = \"a\"\nmay = []\n{disk}"),
@@ -496,7 +510,7 @@ fn the_example_runs_as_it_is_printed() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 13] = [
+const SECTIONS: [(&str, &str); 14] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
@@ -504,6 +518,7 @@ const SECTIONS: [(&str, &str); 13] = [
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
     ("permit", "[[rtsp.permit]]"),
+    ("access", "[access]"),
     ("pool", "[pool]"),
     ("memory", "[memory]"),
     ("scheduler", "[scheduler]"),

@@ -47,6 +47,8 @@ fn every_call_is_described() {
     delete /v1/sessions/{number}
     delete /v1/sources/{name}
     delete /v1/streams/{id}
+    delete /v1/users/{name}
+    delete /v1/users/{name}/tokens/{token}
     delete /v1/volumes/{name}
     delete /v1/volumes/{name}/move
     delete /v1/volumes/{name}/recordings/{number}
@@ -65,6 +67,8 @@ fn every_call_is_described() {
     get /v1/streams
     get /v1/streams/{id}
     get /v1/streams/{id}/blocks
+    get /v1/users
+    get /v1/users/{name}
     get /v1/volumes
     get /v1/volumes/{name}
     get /v1/volumes/{name}/move
@@ -78,6 +82,7 @@ fn every_call_is_described() {
     patch /v1/disks/{number}/faults
     patch /v1/sessions/{number}
     patch /v1/streams/{id}
+    patch /v1/users/{name}
     patch /v1/volumes/{name}
     patch /v1/volumes/{name}/retention
     post /v1/cameras
@@ -85,6 +90,8 @@ fn every_call_is_described() {
     post /v1/disks/{number}/measurement/requests
     post /v1/sources
     post /v1/streams
+    post /v1/users
+    post /v1/users/{name}/tokens
     post /v1/volumes
     post /v1/volumes/{name}/locks
     post /v1/volumes/{name}/move

@@ -14,7 +14,8 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use crate::archive::archives::Archives;
 use crate::camera::inspection::{Inspection, InspectionError};
 use crate::camera::source::{SourceSpec, Status, Worker};
-use file::{encode, parse, replace};
+use crate::private_file::replace;
+use file::{encode, parse};
 
 /// The largest number of sources of a server. Each has a thread.
 pub const SOURCES_MAX: usize = 1_024;

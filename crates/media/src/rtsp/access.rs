@@ -1,10 +1,16 @@
 //! Access control of RTSP: users with passwords, their rights, and the authentication of connections.
 //!
-//! Every request except OPTIONS needs Digest authentication (RFC 2069 and 2617). Basic is refused: it would send
+//! Users are accounts of a file that the server writes, or lines of a file that `htdigest` writes.
+//!
+//! Every request of RTSP except OPTIONS needs Digest authentication (RFC 2069 and 2617). Basic is refused: it would send
 //! the password itself. Comparisons take constant time.
 
+mod accounts;
 mod guard;
 mod penalty;
+mod right;
+mod secret;
+mod sign_ins;
 mod users;
 mod visitor;
 
@@ -13,76 +19,80 @@ use std::time::Instant;
 
 use sched::units::{Nanos, Time};
 
+pub use accounts::{Accounts, AccountsError, TokenInfo, UserChange, UserInfo};
 pub(crate) use guard::parse;
 pub(crate) use guard::{AuthError, Guard};
 use penalty::Penalties;
+pub use right::{AccessRight, Grant};
+pub use secret::REALM;
+use secret::Secret;
+pub use sign_ins::SignInRefusal;
+use sign_ins::SignIns;
+use users::Users;
+pub use users::UsersError;
 pub(crate) use users::parse as parse_users;
-pub use users::{REALM, UsersError};
-use users::{Secret, Users};
 use visitor::Nonces;
-pub use visitor::{Visitor, VisitorRefusal};
+pub use visitor::{Login, Visitor, VisitorRefusal, Wish};
 
 use peers::log_throttle::SharedLogThrottle;
 
 /// Refused logins, which any client can cause.
 static REFUSED: SharedLogThrottle = SharedLogThrottle::few();
 
-/// A right of a user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AccessRight {
-    /// To play recordings.
-    Play,
-    /// To record.
-    Record,
-}
-
-/// Rights of a user.
+/// Rights of a user of the users file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permit {
     /// The user's name.
     pub user: String,
     /// The rights.
-    pub may: Vec<AccessRight>,
-    /// The volumes that they are for; all volumes when absent.
-    pub volumes: Option<Vec<String>>,
-}
-
-impl Permit {
-    fn allows(&self, user: &str, right: AccessRight, volume: &str) -> bool {
-        let volumes = self.volumes.as_ref();
-        let is_there = volumes.is_none_or(|of| of.iter().any(|name| name == volume));
-        self.user == user && self.may.contains(&right) && is_there
-    }
+    pub grant: Grant,
 }
 
 /// The configuration of users and rights.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessConfig {
-    /// The users file.
-    pub users: std::path::PathBuf,
-    /// Their rights. Without any permit every user has all rights.
+    /// The users file, as `htdigest` writes it.
+    pub users: Option<std::path::PathBuf>,
+    /// The rights of its users. Without any permit each of them may watch, play, export and record everywhere.
     pub permits: Vec<Permit>,
+    /// The file of the accounts, which precede users of the same name.
+    pub accounts: Option<std::path::PathBuf>,
+}
+
+/// Why the users cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// The users file is at fault.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// The accounts are at fault.
+    #[error(transparent)]
+    Accounts(#[from] AccountsError),
+    /// The host has no random numbers.
+    #[error("the host has no random numbers for challenges")]
+    Random,
 }
 
 /// The users of a server.
 pub struct Access {
-    users: Users,
+    users: Option<Users>,
     permits: Vec<Permit>,
+    accounts: Option<Accounts>,
     penalties: Penalties,
     nonces: Nonces,
+    sign_ins: SignIns,
 }
 
 impl Access {
     /// Reads the users.
     ///
     /// # Errors
-    /// When the users file cannot be read, is invalid, or is accessible to others than its owner.
-    pub fn open(config: &AccessConfig) -> Result<Self, UsersError> {
-        let users = Users::open(&config.users)?;
+    /// When a file cannot be read, is invalid, or is accessible to others than its owner.
+    pub fn open(config: &AccessConfig) -> Result<Self, AccessError> {
+        let users = config.users.as_deref().map(Users::open).transpose()?;
         for Permit { user, .. } in &config.permits {
             // The user may be added later.
-            if users.secret(user).is_none() {
+            if users.as_ref().is_some_and(|of| of.secret(user).is_none()) {
                 tracing::warn!(
                     user,
                     "[[rtsp.permit]] names a user that is not in the users file"
@@ -92,23 +102,74 @@ impl Access {
         Ok(Self {
             users,
             permits: config.permits.clone(),
+            accounts: config.accounts.as_deref().map(Accounts::open).transpose()?,
             penalties: Penalties::default(),
-            nonces: Nonces::new().map_err(|_| UsersError::Random)?,
+            nonces: Nonces::new().map_err(|_| AccessError::Random)?,
+            sign_ins: SignIns::default(),
         })
     }
 
-    /// The secret of a user, from the current users file.
-    fn secret(&self, user: &str) -> Option<Secret> {
-        self.users.secret(user)
+    /// The accounts, if there are any.
+    #[must_use]
+    pub fn accounts(&self) -> Option<&Accounts> {
+        self.accounts.as_ref()
     }
 
-    /// True if a user has a right in a volume.
-    pub(crate) fn allows(&self, user: &str, right: AccessRight, volume: &str) -> bool {
-        self.permits.is_empty()
-            || self
-                .permits
-                .iter()
-                .any(|permit| permit.allows(user, right, volume))
+    /// The secret of a user, from the accounts or the current users file.
+    fn secret(&self, user: &str) -> Option<Secret> {
+        let account = self.accounts.as_ref().and_then(|of| of.secret(user));
+        let from_file = || self.users.as_ref().and_then(|of| of.secret(user));
+        account.unwrap_or_else(from_file)
+    }
+
+    /// True if a user has a right in a volume. Without a volume, the right is one in all volumes.
+    pub(crate) fn allows(&self, user: &str, right: AccessRight, volume: Option<&str>) -> bool {
+        let account = self.accounts.as_ref();
+        if let Some(is_allowed) = account.and_then(|of| of.allows(user, right, volume)) {
+            return is_allowed;
+        }
+        // A user who was removed while logged in has no rights.
+        if self.users.is_none() {
+            return false;
+        }
+        let is_for_media = !matches!(right, AccessRight::Change | AccessRight::Administer);
+        let mut permits = self.permits.iter().filter(|permit| permit.user == user);
+        (self.permits.is_empty() && is_for_media)
+            || permits.any(|permit| permit.grant.allows(right, volume))
+    }
+
+    /// Signs a user of the accounts in. Returns a cookie, or the refusal and how long it is to be delayed. It takes
+    /// tens of milliseconds of a processor.
+    ///
+    /// # Errors
+    /// When the password is wrong, or may not be checked now.
+    pub fn sign_in(
+        &self,
+        user: &str,
+        password: &str,
+        peer: SocketAddr,
+        now: Time,
+    ) -> Result<String, (SignInRefusal, Nanos)> {
+        let accounts = self.accounts.as_ref();
+        let signed_in = accounts.ok_or(SignInRefusal::Wrong).and_then(|accounts| {
+            let sign_ins = &self.sign_ins;
+            sign_ins.sign_in(accounts, user, password, peer.ip(), now)
+        });
+        signed_in.map_err(|refusal| {
+            let wait = match refusal {
+                SignInRefusal::Wrong | SignInRefusal::Guessed => self.failed(peer.ip(), now),
+                SignInRefusal::Busy | SignInRefusal::Random => Nanos::ZERO,
+            };
+            if let Some(untold) = REFUSED.turn(Instant::now()) {
+                tracing::warn!(%peer, ?user, untold, "a sign-in is refused: {refusal:?}");
+            }
+            (refusal, wait)
+        })
+    }
+
+    /// Ends what [`Access::sign_in`] has begun.
+    pub fn sign_out(&self, cookie: &str) {
+        self.sign_ins.sign_out(cookie);
     }
 
     /// Notes a failed login from an address; returns how long the reply is to be delayed.
@@ -135,6 +196,10 @@ impl AuthError {
                 Some(user),
                 "unknown user or wrong password",
             ),
+            Self::Token => {
+                let why = "unknown or expired token";
+                (why, None, why)
+            }
             Self::Other(user) => (
                 "another user has logged in on the connection",
                 Some(user),
@@ -155,40 +220,61 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permits_add_up_and_without_any_every_right_is_granted() {
+    fn permits_add_up_and_accounts_precede_them() {
         let permit = |user: &str, may: &[AccessRight], volumes: Option<&[&str]>| Permit {
             user: user.to_owned(),
-            may: may.to_vec(),
-            volumes: volumes.map(|of| of.iter().map(|name| (*name).to_owned()).collect()),
+            grant: Grant {
+                may: may.to_vec(),
+                volumes: volumes.map(|of| of.iter().map(|name| (*name).to_owned()).collect()),
+            },
         };
         let folder = tempfile::tempdir().unwrap();
         let users = folder.path().join("users");
         users::tests::write(&users, "", 0o600);
-        let access = |permits| {
+        let accounts = folder.path().join("accounts.json");
+        let access = |permits, accounts| {
             Access::open(&AccessConfig {
-                users: users.clone(),
+                users: Some(users.clone()),
                 permits,
+                accounts,
             })
             .unwrap()
         };
-        assert!(access(Vec::new()).allows("anybody", AccessRight::Record, "v"));
-        let access = access(vec![
-            permit("a", &[AccessRight::Play], None),
-            permit("a", &[AccessRight::Record], Some(&["v", "w"])),
-            permit("b", &[AccessRight::Play, AccessRight::Record], Some(&[])),
-        ]);
+        let (play, record) = (AccessRight::Recordings, AccessRight::Record);
+        let open = access(Vec::new(), None);
+        assert!(open.allows("anybody", record, Some("v")));
+        assert!(!open.allows("anybody", AccessRight::Administer, None));
+        let access = access(
+            vec![
+                permit("a", &[play], None),
+                permit("a", &[record], Some(&["v", "w"])),
+                permit("b", &[play, record], Some(&[])),
+            ],
+            Some(accounts),
+        );
+        let grant = Grant {
+            may: vec![record],
+            volumes: Some(vec!["x".to_owned()]),
+        };
+        let accounts = access.accounts().unwrap();
+        accounts.add("a", "in accounts", true, vec![grant]).unwrap();
         for (user, right, volume, is_allowed) in [
-            ("a", AccessRight::Play, "x", true),
-            ("a", AccessRight::Record, "w", true),
-            ("a", AccessRight::Record, "x", false),
-            ("b", AccessRight::Play, "v", false),
-            ("c", AccessRight::Play, "v", false),
+            ("a", play, "x", false),
+            ("a", record, "x", true),
+            ("b", play, "v", false),
+            ("c", play, "v", false),
         ] {
-            assert_eq!(
-                access.allows(user, right, volume),
-                is_allowed,
-                "{user} {right:?} {volume}"
-            );
+            let allowed = access.allows(user, right, Some(volume));
+            assert_eq!(allowed, is_allowed, "{user} {right:?} {volume}");
+        }
+        accounts.remove("a").unwrap();
+        for (user, right, volume, is_allowed) in [
+            ("a", play, "x", true),
+            ("a", record, "w", true),
+            ("a", record, "x", false),
+        ] {
+            let allowed = access.allows(user, right, Some(volume));
+            assert_eq!(allowed, is_allowed, "{user} {right:?} {volume}");
         }
     }
 }

@@ -100,7 +100,7 @@ impl Server {
         let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
         for address in addresses.into_iter().flatten() {
             if access.is_none() && !address.ip().is_loopback() {
-                tracing::warn!(%address, "anyone who reaches this address can record and play: [rtsp] has no `users`");
+                tracing::warn!(%address, "anyone who reaches this address can record and play: there are no users ([access] or [rtsp])");
             }
         }
         let client = archives.client().map_err(|error| host(&error))?;

@@ -10,19 +10,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
     ServerConnection, SignatureScheme,
 };
 
-/// The configuration of RTSP over TLS.
+/// The configuration of a service over TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsConfig {
     /// The address that it listens at.
@@ -67,11 +69,16 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The TLS configuration of the server.
-///
-/// # Errors
-/// When a file cannot be read, or the key is not the certificate's.
-pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> {
+/// Device, inode, length and change time (s, ns) of a file: another stamp means that the file has changed.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let of = std::fs::metadata(path).ok()?;
+    Some((of.dev(), of.ino(), of.len(), of.ctime(), of.ctime_nsec()))
+}
+
+/// Reads a certificate with its chain, and its key.
+fn read_certificate(config: &TlsConfig) -> Result<CertifiedKey, TlsError> {
     let (certificate, key) = (&config.certificate, &config.key);
     let read = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain: Vec<_> = read.map_err(|error| unread(certificate, &error))?;
@@ -84,13 +91,74 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> 
         return Err(TlsError::Open(key.clone(), mode));
     }
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, &error))?;
+    CertifiedKey::from_der(chain, secret, &provider())
+        .map_err(|error| TlsError::Pair(key.clone(), certificate.clone(), error))
+}
+
+#[derive(Debug)]
+struct LoadedCertificate {
+    certified: Arc<CertifiedKey>,
+    /// Those of the files that were read last, valid or not.
+    stamps: [Option<Stamp>; 2],
+}
+
+/// The certificate of the server. It is read again at a handshake after its files have changed.
+#[derive(Debug)]
+struct CurrentCertificate {
+    config: TlsConfig,
+    loaded: Mutex<LoadedCertificate>,
+}
+
+impl CurrentCertificate {
+    fn open(config: &TlsConfig) -> Result<Self, TlsError> {
+        // A change after this is found by the next handshake.
+        let stamps = [&config.certificate, &config.key].map(|path| stamp(path));
+        let certified = Arc::new(read_certificate(config)?);
+        Ok(Self {
+            config: config.clone(),
+            loaded: Mutex::new(LoadedCertificate { certified, stamps }),
+        })
+    }
+
+    /// The certificate. If changed files are invalid, logs that once and keeps the previous certificate.
+    fn current(&self) -> Arc<CertifiedKey> {
+        // It is valid after a panic: its parts are replaced as a whole.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = &self.config;
+        let now = [&config.certificate, &config.key].map(|path| stamp(path));
+        if now != loaded.stamps {
+            loaded.stamps = now;
+            let file = config.certificate.display();
+            match read_certificate(config) {
+                Ok(certified) => {
+                    tracing::info!(%file, "certificate read again");
+                    loaded.certified = Arc::new(certified);
+                }
+                Err(error) => {
+                    tracing::error!(%file, %error, "certificate invalid; keeping the previous one");
+                }
+            }
+        }
+        Arc::clone(&loaded.certified)
+    }
+}
+
+impl ResolvesServerCert for CurrentCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+/// The TLS configuration of the server. Changed files are read again at the next handshake.
+///
+/// # Errors
+/// When a file cannot be read, or the key is not the certificate's.
+pub fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> {
+    let certificate = CurrentCertificate::open(config)?;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth();
-    let server = builder
-        .with_single_cert(chain, secret)
-        .map_err(|error| TlsError::Pair(key.clone(), certificate.clone(), error))?;
-    Ok(Arc::new(server))
+    Ok(Arc::new(builder.with_cert_resolver(Arc::new(certificate))))
 }
 
 /// The TLS state of an accepted connection.

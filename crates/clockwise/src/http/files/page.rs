@@ -20,11 +20,16 @@ const PLAYER: &str = include_str!("player.html");
 const LIST: &str = include_str!("list.html");
 
 /// The files of the pages: name, type and text.
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 4] = [
     (
         "player.js",
         "text/javascript; charset=utf-8",
         include_str!("player.js"),
+    ),
+    (
+        "signin.js",
+        "text/javascript; charset=utf-8",
+        include_str!("signin.js"),
     ),
     (
         "style.css",
@@ -43,7 +48,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       media-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
 /// A page that loads nothing from other sites.
-fn page(text: String) -> Response {
+pub(super) fn page(text: String) -> Response {
     let mut response = plain(KIND, text);
     let headers = response.headers_mut();
     let policy = HeaderValue::from_static(POLICY);

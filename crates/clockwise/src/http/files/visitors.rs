@@ -1,27 +1,33 @@
-//! Access control for recordings over TCP, where `[rtsp] users` is set.
+//! Access control over TCP, where the server has users.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use engine::clock;
-use media::rtsp::access::{Access, AccessRight, Visitor, VisitorRefusal};
+use media::rtsp::access::{Access, AccessRight, Login, Visitor, VisitorRefusal, Wish};
+
+use super::signin::{self, Arrival};
 
 use crate::wire::Problem;
 
 /// The user who is logged in on a connection.
 #[derive(Clone)]
-pub(super) struct ConnectionVisitor(Arc<Mutex<Visitor>>);
+pub(in crate::http) struct ConnectionVisitor(Arc<Mutex<Visitor>>);
 
 impl ConnectionVisitor {
     fn lock(&self) -> MutexGuard<'_, Visitor> {
         // A panic during a login leaves the visitor logged out, which is safe.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The user of the last request.
+    pub(in crate::http) fn user(&self) -> Option<String> {
+        self.lock().user().map(str::to_owned)
     }
 
     /// True if the user may see this volume.
@@ -30,45 +36,139 @@ impl ConnectionVisitor {
     }
 }
 
+/// A connection whose requests must authenticate their user.
+#[derive(Clone)]
+struct Asking {
+    visitor: ConnectionVisitor,
+    arrival: Arrival,
+    has_accounts: bool,
+}
+
 /// Adds access control for one connection: each request must authenticate its user.
-pub fn asking(router: Router, access: Arc<Access>, peer: SocketAddr) -> Router {
-    let visitor = ConnectionVisitor(Arc::new(Mutex::new(Visitor::new(access, peer))));
-    router.layer(from_fn_with_state(visitor, ask))
+pub fn asking(router: Router, access: Arc<Access>, arrival: Arrival) -> Router {
+    let has_accounts = access.accounts().is_some();
+    let visitor = Visitor::new(access, arrival.peer);
+    let asking = Asking {
+        visitor: ConnectionVisitor(Arc::new(Mutex::new(visitor))),
+        arrival,
+        has_accounts,
+    };
+    router.layer(from_fn_with_state(asking, ask))
 }
 
-/// The volume in a path.
-fn volume(path: &str) -> Option<String> {
-    let rest = path.strip_prefix("/media/")?;
-    let name = rest.split('/').next().filter(|name| !name.is_empty())?;
-    let name = percent_encoding::percent_decode_str(name);
-    Some(name.decode_utf8_lossy().into_owned())
+/// A right that a request needs, in a volume or in all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::http) struct NeededRight {
+    pub(in crate::http) right: AccessRight,
+    volume: Option<String>,
 }
 
-/// The right that a path needs: publishers record.
-fn right(path: &str) -> AccessRight {
-    let mut behind = path.split('/').skip(3);
-    match behind.any(|part| part == "whip") {
-        true => AccessRight::Record,
-        false => AccessRight::Play,
+/// The right that a request needs; `None` if being logged in is enough.
+pub(in crate::http) fn needed(method: &Method, path: &str) -> Option<NeededRight> {
+    let mut parts = path.split('/').skip(1);
+    let mut part = || parts.next().unwrap_or("");
+    let everywhere = |right| {
+        Some(NeededRight {
+            right,
+            volume: None,
+        })
+    };
+    let of_volume = |right, name: &str| {
+        let name = percent_encoding::percent_decode_str(name);
+        Some(NeededRight {
+            right,
+            volume: Some(name.decode_utf8_lossy().into_owned()),
+        })
+    };
+    match part() {
+        "" | "player" => None,
+        "media" => match (part(), part(), part()) {
+            ("", ..) => None,
+            (volume, place, file) => of_volume(right_in_media(place, file), volume),
+        },
+        "v1" => match (part(), part(), part()) {
+            ("openapi.json", ..) => None,
+            ("volumes", volume, "recordings" | "timeline" | "retention" | "locks")
+                if !volume.is_empty() =>
+            {
+                let right = match *method {
+                    Method::GET | Method::HEAD => AccessRight::Recordings,
+                    _ => AccessRight::Change,
+                };
+                of_volume(right, volume)
+            }
+            _ => everywhere(AccessRight::Administer),
+        },
+        _ => everywhere(AccessRight::Administer),
     }
 }
 
-async fn ask(
-    State(visitor): State<ConnectionVisitor>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+/// The right that the files of a volume need.
+fn right_in_media(place: &str, file: &str) -> AccessRight {
+    match (place, file) {
+        ("whip", _) | ("live", "whip") => AccessRight::Record,
+        // The page shows what arrives now. Its playlists of the newest recording do not.
+        ("live", "index.m3u8" | "media.m3u8") => AccessRight::Recordings,
+        ("live", _) => AccessRight::Live,
+        ("export.mp4", _) | (_, "recording.mp4") => AccessRight::Export,
+        (_, track) if track.starts_with("track") => AccessRight::Export,
+        _ => AccessRight::Recordings,
+    }
+}
+
+/// True if a path belongs to the control API, which takes tokens only: a browser that has logged in by Digest would
+/// send its login with a request that another site makes it send.
+fn is_api(path: &str) -> bool {
+    !path.starts_with("/media/") && !path.starts_with("/player/") && path != "/"
+}
+
+fn is_bearer(authorization: &str) -> bool {
+    let scheme = authorization.split(' ').next();
+    scheme.is_some_and(|of| of.eq_ignore_ascii_case("Bearer"))
+}
+
+/// True if a path is open to those who have not signed in: the page that signs in, and its files.
+fn is_open(path: &str) -> bool {
+    let files = ["/player/signin.js", "/player/style.css"];
+    path == signin::PATH || path == signin::OUT_PATH || files.contains(&path)
+}
+
+async fn ask(State(asking): State<Asking>, mut request: Request, next: Next) -> Response {
+    let Asking {
+        visitor,
+        arrival,
+        has_accounts,
+    } = asking;
+    request.extensions_mut().insert(arrival);
+    if is_open(request.uri().path()) {
+        return next.run(request).await;
+    }
     let target = request.uri().path_and_query().map_or("/", |of| of.as_str());
+    let path = request.uri().path();
+    let is_api = is_api(path);
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.map(|value| value.to_str().unwrap_or(""));
-    let path = request.uri().path();
-    let volume = volume(path);
-    let right = right(path);
+    let authorization = authorization.filter(|said| !is_api || is_bearer(said));
+    let cookie = signin::cookie(request.headers()).filter(|_| has_accounts);
+    let login = match (authorization, cookie) {
+        (Some(said), _) => Some(Login::Authorization(said)),
+        (None, cookie) => cookie.map(Login::Cookie),
+    };
+    if matches!(login, Some(Login::Cookie(_)))
+        && !signin::is_safe(request.method())
+        && !signin::is_from_own_page(request.headers(), arrival.is_tls)
+    {
+        return signin::foreign().into_response();
+    }
+    let needed = needed(request.method(), path);
     let admitted = visitor.lock().admit(
         request.method().as_str(),
         target,
-        authorization,
-        volume.as_deref().map(|volume| (right, volume)),
+        login,
+        needed.as_ref().map(|of| Wish {
+            right: of.right,
+            volume: of.volume.as_deref(),
+        }),
         clock::now(),
     );
     match admitted {
@@ -76,7 +176,23 @@ async fn ask(
             request.extensions_mut().insert(visitor);
             next.run(request).await
         }
-        Err(turned) => answer(turned).await,
+        Err(turned) => {
+            let is_unknown = matches!(turned, VisitorRefusal::Unknown { .. });
+            if is_unknown
+                && has_accounts
+                && arrival.is_private()
+                && authorization.is_none()
+                && let Some(page) = signin::redirect(&request)
+            {
+                return page;
+            }
+            let mut response = answer(turned).await;
+            let challenge = response.headers_mut().get_mut(header::WWW_AUTHENTICATE);
+            if let Some(challenge) = challenge.filter(|_| is_api) {
+                *challenge = HeaderValue::from_static("Bearer realm=\"clockwise\"");
+            }
+            response
+        }
     }
 }
 
@@ -88,13 +204,14 @@ async fn answer(turned: VisitorRefusal) -> Response {
             wait,
         } => {
             tokio::time::sleep(Duration::from_nanos(wait.get())).await;
-            let help = "log in as a user of the file that is set as `users` in [rtsp]";
+            let help =
+                "log in as a user of this server, or send a token: `clockwise user` makes both";
             let problem = Problem::new(StatusCode::UNAUTHORIZED, why, help);
             let challenge = HeaderValue::from_str(&challenge);
             (problem, header::WWW_AUTHENTICATE, challenge.ok())
         }
         VisitorRefusal::Forbidden(why) => {
-            let help = "the [[rtsp.permit]] sections of the configuration give users their rights";
+            let help = "`clockwise user grant`, or [[rtsp.permit]] in the configuration, gives rights to users";
             let problem = Problem::new(StatusCode::FORBIDDEN, why, help);
             (problem, header::CONNECTION, None)
         }
@@ -117,29 +234,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volume_is_parsed_from_the_path() {
-        for (path, of) in [
-            ("/media/cam/1/index.m3u8", Some("cam")),
-            ("/media/a%20b/1/", Some("a b")),
-            ("/media/%2e%2e/1/", Some("..")),
-            ("/media/", None),
-            ("/", None),
+    fn requests_need_rights() {
+        use AccessRight::{Administer, Change, Export, Live, Record, Recordings};
+        let (get, delete) = (Method::GET, Method::DELETE);
+        for (method, path, right, volume) in [
+            (&get, "/media/cam/1/index.m3u8", Recordings, Some("cam")),
+            (&get, "/media/a%20b/1/", Recordings, Some("a b")),
+            (&get, "/media/%2e%2e/1/", Recordings, Some("..")),
+            (&get, "/media/cam/1/recording.json", Recordings, Some("cam")),
+            (&get, "/media/cam/1/segments/7.mp4", Recordings, Some("cam")),
+            (&get, "/media/cam/1/recording.mp4", Export, Some("cam")),
+            (&get, "/media/cam/1/track0", Export, Some("cam")),
+            (&get, "/media/cam/export.mp4", Export, Some("cam")),
+            (&get, "/media/cam/live/", Live, Some("cam")),
+            (&get, "/media/cam/live/low/media.m3u8", Live, Some("cam")),
+            (&get, "/media/cam/live/media.m3u8", Recordings, Some("cam")),
+            (&delete, "/media/cam/live/whep/0123", Live, Some("cam")),
+            (&Method::POST, "/media/cam/whip", Record, Some("cam")),
+            (&delete, "/media/cam/live/whip/0123", Record, Some("cam")),
+            (&get, "/media/whip/1/index.m3u8", Recordings, Some("whip")),
+            (&get, "/v1/volumes/cam/recordings", Recordings, Some("cam")),
+            (&get, "/v1/volumes/cam/timeline", Recordings, Some("cam")),
+            (&delete, "/v1/volumes/cam/recordings/1", Change, Some("cam")),
+            (
+                &Method::PATCH,
+                "/v1/volumes/cam/retention",
+                Change,
+                Some("cam"),
+            ),
+            (&delete, "/v1/volumes/cam", Administer, None),
+            (&get, "/v1/volumes//recordings", Administer, None),
+            (&get, "/v1/status", Administer, None),
+            (&get, "/v1/users", Administer, None),
+            (&get, "/metrics", Administer, None),
         ] {
-            assert_eq!(volume(path).as_deref(), of, "{path}");
+            let expected = NeededRight {
+                right,
+                volume: volume.map(str::to_owned),
+            };
+            assert_eq!(needed(method, path), Some(expected), "{method} {path}");
+        }
+        for path in ["/", "/media/", "/player/player.js", "/v1/openapi.json"] {
+            assert_eq!(needed(&get, path), None, "{path}");
         }
     }
 
     #[test]
-    fn publishing_needs_the_right_to_record() {
-        for (path, of) in [
-            ("/media/cam/whip", AccessRight::Record),
-            ("/media/cam/live/whip", AccessRight::Record),
-            ("/media/cam/live/whip/0123", AccessRight::Record),
-            ("/media/whip/live/whep", AccessRight::Play),
-            ("/media/cam/live/whep/0123", AccessRight::Play),
-            ("/media/whip/1/index.m3u8", AccessRight::Play),
-        ] {
-            assert_eq!(right(path), of, "{path}");
-        }
+    fn api_takes_tokens_only() {
+        assert!(is_api("/v1/status") && is_api("/metrics") && is_api("/v1"));
+        assert!(!is_api("/") && !is_api("/media/") && !is_api("/player/player.js"));
+        assert!(is_bearer("bearer x") && !is_bearer("Digest x") && !is_bearer(""));
     }
 }

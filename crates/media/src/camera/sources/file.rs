@@ -6,10 +6,6 @@
 //! not start to pull cameras there.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sched::units::BytesPerSecond;
@@ -128,49 +124,12 @@ pub(super) fn encode<'a>(
     Ok(bytes)
 }
 
-/// Replaces a file durably. Only its owner may read it.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = temporary(path);
-    // A file that an interrupted attempt left may have other permissions.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    replace_by(&temporary, path, bytes).inspect_err(|_| {
-        let _ = std::fs::remove_file(&temporary);
-    })
-}
-
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
-}
-
-/// Writes `temporary` and renames it to `path`. If that fails, `temporary` may stay.
-fn replace_by(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(temporary, path)?;
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
-    fn file_holds_the_sources_and_only_its_owner_may_read_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sources.json");
+    fn file_holds_the_sources() {
         let spec = SourceSpec {
             name: "a".to_owned(),
             address: Address::parse("rtsp://u%2F:p%40%22@[::1]:5/x?y=1").unwrap(),
@@ -189,20 +148,8 @@ mod tests {
             rate: None,
             ..spec.clone()
         };
-        std::fs::write(temporary(&path), "left over").unwrap();
-        replace(&path, &encode([&spec, &other].into_iter()).unwrap()).unwrap();
-        assert_eq!(
-            parse(&std::fs::read(&path).unwrap()),
-            Ok(vec![spec.clone(), other])
-        );
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        // A replacement that fails leaves no temporary file.
-        let taken = folder.path().join("taken.json");
-        std::fs::create_dir(&taken).unwrap();
-        replace(&taken, b"[]").unwrap_err();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        let written = encode([&spec, &other].into_iter()).unwrap();
+        assert_eq!(parse(&written), Ok(vec![spec.clone(), other]));
         let twice = encode([&spec, &spec].into_iter()).unwrap();
         assert_eq!(parse(&twice), Err("source \"a\" is in it twice".to_owned()));
         let wrong = parse(b"[{\"name\": \"secret\" }]").unwrap_err();

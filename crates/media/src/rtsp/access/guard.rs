@@ -8,13 +8,12 @@
 //! client repeats the request without asking its user again.
 
 use http_auth::parse_challenges;
-use md5::{Digest, Md5};
 use rtsp_types::Url;
 use sched::units::{Nanos, Time};
 use subtle::ConstantTimeEq;
 
 use super::Access;
-use super::users::{REALM, Secret};
+use super::secret::{REALM, Secret, hash, hex, random};
 
 /// A nonce is valid for this long.
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
@@ -47,6 +46,8 @@ pub(crate) enum AuthError {
     Stale,
     /// This other user has logged in on the connection.
     Other(String),
+    /// The token is unknown or has expired.
+    Token,
 }
 
 /// Parses the value of `Authorization`.
@@ -100,24 +101,6 @@ pub(crate) fn parse(header: &str) -> Result<Credentials, &'static str> {
         response: required("response")?,
         counted,
     })
-}
-
-/// MD5 of parts with colons between them, in hexadecimal.
-fn hash(parts: &[&[u8]]) -> Secret {
-    let mut hash = Md5::new();
-    for (number, part) in parts.iter().enumerate() {
-        if number > 0 {
-            hash.update(b":");
-        }
-        hash.update(part);
-    }
-    let mut text = Secret::default();
-    for (at, byte) in hash.finalize().into_iter().enumerate() {
-        let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-        text[2 * at] = digit(byte >> 4);
-        text[2 * at + 1] = digit(byte & 15);
-    }
-    text
 }
 
 impl Credentials {
@@ -274,7 +257,7 @@ impl Guard {
         let is_old = |nonce: &Nonce| now.saturating_since(nonce.made) >= NONCE_WITHIN;
         if is_stale || self.nonce.as_ref().is_none_or(is_old) {
             self.nonce = Some(Nonce {
-                text: random()?,
+                text: hex(&random::<16>()?),
                 made: now,
                 count: 0,
             });
@@ -305,13 +288,6 @@ fn is_of(said: &str, uri: &Url) -> bool {
     let below = uri.path().strip_prefix(above);
     let is_below = below.is_some_and(|below| below.is_empty() || below.starts_with('/'));
     is_there && said.query().is_none() && is_below
-}
-
-/// 128 random bits, in hexadecimal.
-fn random() -> std::io::Result<String> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -14,14 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The realm of all passwords: an argument of `htdigest`, and in each challenge.
-pub const REALM: &str = "clockwise";
+use super::secret::{REALM, Secret, parse_secret};
 
 /// The longest users file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// The stored hash of a password: MD5 of `USER:REALM:PASSWORD`, in hexadecimal.
-pub(super) type Secret = [u8; 32];
 
 /// Why the users cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +30,6 @@ pub enum UsersError {
         "users file {0} is accessible to others than its owner (mode {1:04o}), and its contents are enough to log in: set mode 0600"
     )]
     Open(PathBuf, u32),
-    /// The host has no random numbers.
-    #[error("the host has no random numbers for challenges")]
-    Random,
     /// A line is invalid.
     #[error("users file {0}, line {1}: {2}")]
     Line(PathBuf, usize, LineError),
@@ -83,14 +76,8 @@ fn line(text: &str) -> Result<(String, Secret), LineError> {
     if realm != REALM {
         return Err(LineError::Realm);
     }
-    let hash: Secret = hash.as_bytes().try_into().map_err(|_| LineError::Hash)?;
-    if !hash.iter().all(u8::is_ascii_hexdigit) {
-        return Err(LineError::Hash);
-    }
-    Ok((
-        name.to_owned(),
-        hash.map(|digit| digit.to_ascii_lowercase()),
-    ))
+    let secret = parse_secret(hash).ok_or(LineError::Hash)?;
+    Ok((name.to_owned(), secret))
 }
 
 /// Parses a users file.

@@ -1,17 +1,22 @@
 //! Authentication of clients that read recordings over HTTP: the same users, passwords and rights as over RTSP.
 //!
+//! Programs may send a token instead (Bearer, RFC 6750).
+//!
 //! HTTP clients may answer a challenge on another connection, so a nonce does not belong to a connection: it is a
 //! time, and a proof (HMAC) that the server made it for the client's address. An overheard request can be repeated
-//! while its nonce is valid. That yields only what has gone over the wire before, as requests change nothing here.
+//! while its nonce is valid. That yields only what has gone over the wire before: Digest is no login for requests that
+//! change something.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::hmac;
 use ring::rand::SystemRandom;
 use sched::units::{Nanos, Time};
 
 use super::guard::{REFUSALS_MAX, parse};
+use super::secret::hex;
 use super::{Access, AccessRight, AuthError, REALM};
 
 /// A nonce is valid for this long.
@@ -35,12 +40,7 @@ impl Nonces {
     fn make(&self, now: Time, peer: IpAddr) -> String {
         let made = now.0;
         let proof = hmac::sign(&self.0, &Self::signed_text(made, peer));
-        let proof: String = proof
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        format!("{made:016x}{proof}")
+        format!("{made:016x}{}", hex(proof.as_ref()))
     }
 
     /// True if a nonce was made for this address and is not too old.
@@ -74,10 +74,41 @@ pub enum VisitorRefusal {
         /// The delay of the reply.
         wait: Nanos,
     },
-    /// The user has no right to play the volume; the reason, for the client.
+    /// The user lacks the right; the reason, for the client.
     Forbidden(String),
     /// Too many requests of this connection were refused: it is to be closed.
     Guessing,
+}
+
+/// The proof that a request brings.
+#[derive(Clone, Copy, Debug)]
+pub enum Login<'a> {
+    /// The value of `Authorization`.
+    Authorization(&'a str),
+    /// The cookie of a browser that has signed in.
+    Cookie(&'a str),
+}
+
+/// A right that a request needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The right.
+    pub right: AccessRight,
+    /// The volume; when absent, the right is one in all volumes.
+    pub volume: Option<&'a str>,
+}
+
+/// The token of an `Authorization`.
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    let is_bearer = scheme.eq_ignore_ascii_case("Bearer");
+    is_bearer.then_some(token.trim())
+}
+
+/// The time in seconds since 1970. A clock before that makes no token expire.
+fn unix_seconds() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
 }
 
 /// A connection, and the user of its last request.
@@ -100,14 +131,22 @@ impl Visitor {
         }
     }
 
-    /// True if the user of the last request may play from this volume.
+    /// True if the user of the last request may watch this volume or play from it.
     #[must_use]
     pub fn may_see(&self, volume: &str) -> bool {
         let user = self.user.as_ref();
-        user.is_some_and(|user| self.access.allows(user, AccessRight::Play, volume))
+        let rights = [AccessRight::Live, AccessRight::Recordings];
+        let may = |user| rights.map(|right| self.access.allows(user, right, Some(volume)));
+        user.is_some_and(|user| may(user).contains(&true))
     }
 
-    /// Authenticates a request for `target`, and checks the user's right in the volume of `wish` if there is one.
+    /// The user of the last request.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Authenticates a request for `target`, and checks the user's right if it needs one.
     ///
     /// # Errors
     /// When it has no valid credentials, or the user has no right.
@@ -115,29 +154,31 @@ impl Visitor {
         &mut self,
         method: &str,
         target: &str,
-        authorization: Option<&str>,
-        wish: Option<(AccessRight, &str)>,
+        login: Option<Login<'_>>,
+        wish: Option<Wish<'_>>,
         now: Time,
     ) -> Result<(), VisitorRefusal> {
         self.user = None;
-        match self.checked(method, target, authorization, now) {
+        match self.checked(method, target, login, now) {
             Ok(user) => self.user = Some(user),
             Err(refused) => return Err(self.refused(&refused, now)),
         }
         let user = self.user.as_deref().unwrap_or_default();
-        match wish.filter(|(right, volume)| !self.access.allows(user, *right, volume)) {
-            Some((right, volume)) => {
-                let what = match right {
-                    AccessRight::Play => "play",
-                    AccessRight::Record => "record in",
-                };
-                tracing::info!(peer = %self.peer, user, volume, what, "a user has no permission for a volume");
-                Err(VisitorRefusal::Forbidden(format!(
-                    "user {user:?} may not {what} volume {volume:?}"
-                )))
-            }
-            None => Ok(()),
+        let Some(Wish { right, volume }) = wish else {
+            return Ok(());
+        };
+        if self.access.allows(user, right, volume) {
+            return Ok(());
         }
+        let what = right.verb();
+        tracing::info!(peer = %self.peer, user, volume, what, "a user lacks a right");
+        let place = match volume {
+            Some(volume) => format!("volume {volume:?}"),
+            None => "the server".to_owned(),
+        };
+        Err(VisitorRefusal::Forbidden(format!(
+            "user {user:?} may not {what} {place}"
+        )))
     }
 
     /// The user of a request.
@@ -145,10 +186,25 @@ impl Visitor {
         &self,
         method: &str,
         target: &str,
-        authorization: Option<&str>,
+        login: Option<Login<'_>>,
         now: Time,
     ) -> Result<String, AuthError> {
-        let said = parse(authorization.ok_or(AuthError::Nobody)?).map_err(AuthError::Syntax)?;
+        let authorization = match login.ok_or(AuthError::Nobody)? {
+            Login::Authorization(said) => said,
+            Login::Cookie(cookie) => {
+                let accounts = self.access.accounts();
+                let sign_ins = &self.access.sign_ins;
+                let user = accounts.and_then(|of| sign_ins.user(of, cookie, now));
+                // An old cookie is no guess.
+                return user.ok_or(AuthError::Nobody);
+            }
+        };
+        if let Some(token) = bearer(authorization) {
+            let accounts = self.access.accounts();
+            let user = accounts.and_then(|of| of.user_of_token(token, unix_seconds()));
+            return user.ok_or(AuthError::Token);
+        }
+        let said = parse(authorization).map_err(AuthError::Syntax)?;
         // Some clients write the whole URI instead of the path.
         let is_it = |said: &str| {
             let behind = said.split_once("://").map_or("", |(_, rest)| rest);

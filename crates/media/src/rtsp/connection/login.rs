@@ -101,14 +101,11 @@ impl Connection<'_> {
         let (Some(access), Some(user)) = (&self.shared.access, self.guard.user()) else {
             return Ok(());
         };
-        if access.allows(user, right, volume) {
+        if access.allows(user, right, Some(volume)) {
             return Ok(());
         }
-        let what = match right {
-            AccessRight::Play => "play",
-            AccessRight::Record => "record in",
-        };
-        tracing::info!(peer = %self.peer, user, volume, what, "a user has no permission for a volume");
+        let what = right.verb();
+        tracing::info!(peer = %self.peer, user, volume, what, "a user lacks a right");
         let why = format!("user {user:?} may not {what} volume {volume:?}");
         let said = answer(Some(request), StatusCode::Forbidden).reason(why);
         Err(said.logged())

@@ -145,7 +145,7 @@ impl Connection<'_> {
         }
         let mut recorded: Vec<PlayableRecording> = Vec::with_capacity(count);
         for volume in &target.volumes {
-            self.may(request, AccessRight::Play, volume)?;
+            self.may(request, AccessRight::Recordings, volume)?;
             if recorded
                 .iter()
                 .any(|of| of.archive.volume().name() == volume)

@@ -81,8 +81,12 @@ impl Connection<'_> {
         if unknown_part(request).is_some() {
             return Ok(None);
         }
+        let right = match target.is_live {
+            true => AccessRight::Live,
+            false => AccessRight::Recordings,
+        };
         for volume in &target.volumes {
-            self.may(request, AccessRight::Play, volume)?;
+            self.may(request, right, volume)?;
         }
         let streams = self.shared.archives.live();
         let wanted = |name: &String| streams.want(name, COMES_WITHIN);
@@ -243,6 +247,7 @@ impl Connection<'_> {
     /// A reservation for the recording of a live stream.
     fn part_of(&self, request: &ClientRequest, stream: &ViewedStream) -> Result<Part, Answer> {
         let feed = &stream.feed;
+        self.may(request, AccessRight::Recordings, feed.name())?;
         let refused = |why: &str| {
             let said = self.in_session(request, StatusCode::InvalidRange);
             said.reason(format!("stream {:?} {why}", feed.name()))

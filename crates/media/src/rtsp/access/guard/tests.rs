@@ -14,8 +14,11 @@ fn access() -> Access {
     };
     let text = line("anna", "p\"ass") + &line("b b", "");
     crate::rtsp::access::users::tests::write(&users, &text, 0o600);
-    let permits = Vec::new();
-    Access::open(&AccessConfig { users, permits }).unwrap()
+    Access::open(&AccessConfig {
+        users: Some(users),
+        ..AccessConfig::default()
+    })
+    .unwrap()
 }
 
 /// A client that got a challenge.
