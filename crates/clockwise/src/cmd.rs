@@ -251,6 +251,11 @@ fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
             command = command.mut_arg(argument, |argument| argument.env(Resettable::Reset));
         }
     }
+    if std::env::var_os("CLOCKWISE_LOG_FORMAT").is_some_and(|value| value.is_empty()) {
+        command = command.mut_subcommand("serve", |serve| {
+            serve.mut_arg("log_format", |argument| argument.env(Resettable::Reset))
+        });
+    }
     Cli::from_arg_matches_mut(&mut command.try_get_matches_from(arguments)?)
 }
 

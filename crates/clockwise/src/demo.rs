@@ -80,7 +80,7 @@ pub struct Args {
 
 /// The command.
 pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
-    let _log = crate::log::start("error")?;
+    let _log = crate::log::start("error", crate::log::LogFormat::Text)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

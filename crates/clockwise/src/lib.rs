@@ -19,6 +19,7 @@ mod panics;
 pub mod print;
 pub mod quantity;
 pub mod server;
+mod service_manager;
 pub mod session;
 mod socket;
 mod text;

@@ -3,8 +3,9 @@
 //! A thread hands its line over and continues: it neither waits for the reader of the log nor fails with it.
 //! A line is lost if it cannot be written, or if [`QUEUE_MAX`] lines already wait for a reader that does not
 //! read. Lost lines are counted, and the next line that can be written reports the count.
+//!
+//! A line is text for people, or with [`LogFormat::Json`] an object for programs with the same fields.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -14,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Map, Value};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
@@ -27,6 +29,15 @@ const QUEUE_MAX: usize = 4_096;
 
 /// The maximum time that the program waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The format of the lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line of text for each event.
+    Text,
+    /// A JSON object for each event, on a line of its own.
+    Json,
+}
 
 /// Number of lost lines that the log has not reported yet.
 type LostCount = Arc<AtomicU64>;
@@ -78,6 +89,37 @@ impl Log {
         let (done, is_done) = mpsc::sync_channel(1);
         self.0.try_send(Message::Flush(done)).is_ok() && is_done.recv_timeout(FLUSH_TIMEOUT).is_ok()
     }
+
+    /// Adds the failure that ends the program, whatever lines `RUST_LOG` selects. For the JSON format.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let mut fields = Map::new();
+        if let Some(place) = &failure.place {
+            let place = format!("{}:{}:{}", place.file, place.line, place.column);
+            fields.insert("place".to_owned(), place.into());
+        }
+        fields.insert("help".to_owned(), failure.help.as_str().into());
+        let line = json_line("ERROR", &failure.what, fields);
+        // Nothing reads the log if there is no room.
+        let _ = self.0.try_send(Message::Line(line.into_bytes()));
+    }
+}
+
+/// An event as a JSON object on a line, as the subscriber writes events.
+fn json_line(level: &str, message: &str, fields: Map<String, Value>) -> String {
+    let mut line = Map::new();
+    line.insert("timestamp".to_owned(), time().into());
+    line.insert("level".to_owned(), level.into());
+    line.insert("message".to_owned(), message.into());
+    line.extend(fields);
+    format!("{}\n", Value::Object(line))
+}
+
+/// The present time, as the subscriber writes it.
+fn time() -> String {
+    let mut time = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    time
 }
 
 impl Drop for Log {
@@ -91,7 +133,7 @@ impl Drop for Log {
 ///
 /// # Errors
 /// When the host has no descriptor or no thread for it.
-pub(crate) fn start(default: &str) -> Result<Log, Failure> {
+pub(crate) fn start(default: &str, format: LogFormat) -> Result<Log, Failure> {
     let failed = |error: io::Error| host_failure("start the log", &error);
     let chosen = std::env::var("RUST_LOG").ok();
     let chosen = chosen.and_then(|text| text.parse::<Targets>().ok());
@@ -100,7 +142,7 @@ pub(crate) fn start(default: &str) -> Result<Log, Failure> {
     // A descriptor of its own: other writers to standard error do not wait for this thread's lock.
     let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
     let lost = LOST.get_or_init(LostCount::default);
-    let queue = start_writer(File::from(stderr), Arc::clone(lost)).map_err(failed)?;
+    let queue = start_writer(File::from(stderr), format, Arc::clone(lost)).map_err(failed)?;
     let lines = LineQueue {
         queue: queue.clone(),
         lost: Arc::clone(lost),
@@ -111,6 +153,10 @@ pub(crate) fn start(default: &str) -> Result<Log, Failure> {
         .log_internal_errors(false)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .with_target(false);
+    let layer = match format {
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    };
     let _ = tracing_subscriber::registry()
         .with(layer)
         .with(filter)
@@ -124,10 +170,11 @@ pub(crate) fn lost() -> u64 {
 }
 
 /// Starts the thread that writes the lines.
-fn start_writer(to: File, lost: LostCount) -> io::Result<SyncSender<Message>> {
+fn start_writer(to: File, format: LogFormat, lost: LostCount) -> io::Result<SyncSender<Message>> {
     let (queue, messages) = mpsc::sync_channel(QUEUE_MAX);
     let out = LineWriter {
         to,
+        format,
         lost,
         is_within_line: false,
         reason: String::new(),
@@ -141,6 +188,7 @@ fn start_writer(to: File, lost: LostCount) -> io::Result<SyncSender<Message>> {
 /// Writes the lines, on the log's thread.
 struct LineWriter {
     to: File,
+    format: LogFormat,
     lost: LostCount,
     /// True if the last line was written only in part.
     is_within_line: bool,
@@ -172,17 +220,19 @@ impl LineWriter {
         if lost == 0 {
             return true;
         }
-        let mut line = String::new();
         let reason = match self.reason.as_str() {
             "" => "the reader of the log was too slow",
             reason => reason,
         };
-        // Writing to a string does not fail.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut line));
-        let _ = writeln!(
-            line,
-            "  WARN log lines were lost lost={lost} reason={reason}"
-        );
+        let what = "log lines were lost";
+        let line = match self.format {
+            LogFormat::Text => format!("{}  WARN {what} lost={lost} reason={reason}\n", time()),
+            LogFormat::Json => {
+                let fields = [("lost", lost.into()), ("reason", reason.into())];
+                let fields = fields.map(|(name, value): (&str, Value)| (name.to_owned(), value));
+                json_line("WARN", what, fields.into_iter().collect())
+            }
+        };
         let is_reported = self.write_line(line.as_bytes());
         if is_reported {
             self.lost.fetch_sub(lost, Ordering::Relaxed);
@@ -239,8 +289,12 @@ mod tests {
 
     /// A log that writes to a file, and its queue with the count of lost lines.
     fn log(to: File) -> (Log, LineQueue) {
+        log_as(LogFormat::Text, to)
+    }
+
+    fn log_as(format: LogFormat, to: File) -> (Log, LineQueue) {
         let lost = LostCount::default();
-        let queue = start_writer(to, Arc::clone(&lost)).unwrap();
+        let queue = start_writer(to, format, Arc::clone(&lost)).unwrap();
         let lines = LineQueue {
             queue: queue.clone(),
             lost,
@@ -311,6 +365,32 @@ mod tests {
         );
         assert_eq!(read.next().unwrap(), "three");
         assert_eq!(lines.lost.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn lost_lines_and_the_last_failure_are_objects_for_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, first) = fifo(folder.path());
+        drop(first);
+        let both_ends = open_both_ends(&path);
+        let (log, lines) = log_as(
+            LogFormat::Json,
+            OpenOptions::new().write(true).open(&path).unwrap(),
+        );
+        lines.lost.fetch_add(3, Ordering::Relaxed);
+        log.failure(&Failure::failed("no \"pool\"").help("make one"));
+        assert!(log.flush());
+        let mut read = BufReader::new(both_ends).lines().map(Result::unwrap);
+        let mut next = || serde_json::from_str::<Value>(&read.next().unwrap()).unwrap();
+        let lost = next();
+        assert_eq!(lost["level"], "WARN");
+        assert_eq!(lost["lost"], 3);
+        assert_eq!(lost["reason"], "the reader of the log was too slow");
+        let failure = next();
+        assert_eq!(failure["level"], "ERROR");
+        assert_eq!(failure["message"], "no \"pool\"");
+        assert_eq!(failure["help"], "make one");
+        assert!(failure["timestamp"].as_str().unwrap().ends_with('Z'));
     }
 
     #[test]

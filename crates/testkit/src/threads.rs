@@ -1,11 +1,16 @@
-//! Threads of a test, as the kernel sees them.
+//! Threads of a test or of its programs, as the kernel sees them.
 
 /// SCHED_FIFO, as the kernel counts.
 pub const FIFO: u32 = 1;
 
 /// Scheduling policy and real-time priority of this program's thread of that name.
 pub fn scheduling_of(name: &str) -> (u32, u32) {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    scheduling_in("self", name)
+}
+
+/// The same of a thread of another process, by its number.
+pub fn scheduling_in(process: &str, name: &str) -> (u32, u32) {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let stats =
         tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
     let named = |stat: &String| stat.contains(&format!("({name})"));

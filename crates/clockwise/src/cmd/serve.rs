@@ -1,17 +1,20 @@
 //! `clockwise serve`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 use super::Cli;
 use crate::config::{Config, EXAMPLE};
 use crate::failure::{Failure, host_failure};
-use crate::log;
+use crate::log::{self, LogFormat};
 use crate::panics::{self, Panics};
-use crate::print::Output;
+use crate::print::{Output, counted};
 use crate::server::Server;
+use crate::service_manager::ServiceManager;
 
 /// The lines that are logged. The libraries of WebRTC would log what strangers send.
 const LOGGED: &str = "info,str0m=off,is=off,dimpl=off,sctp_proto=off";
@@ -26,6 +29,17 @@ pub struct Args {
     /// Print an example configuration with every key, and exit.
     #[arg(long)]
     print_example: bool,
+    /// Check the configuration, and exit: with status 2 if the server would not accept it.
+    #[arg(long, conflicts_with = "print_example")]
+    check: bool,
+    /// The format of the log on standard error.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "CLOCKWISE_LOG_FORMAT",
+        default_value = "text"
+    )]
+    log_format: LogFormat,
 }
 
 /// True if this process was started with SIGHUP ignored, as `nohup` does.
@@ -97,8 +111,27 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
     if args.print_example {
         return output.text_file(EXAMPLE.as_bytes(), "example");
     }
+    if args.check {
+        let disks = cli.configuration()?.disks.len();
+        let checked = serde_json::json!({ "disks": disks });
+        output.result(&checked, || "the configuration is valid".to_owned())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let log = log::start(LOGGED, args.log_format)?;
+    match start(cli, output) {
+        // Nothing reads standard error: printing the failure there would block forever.
+        Err(failure) if !log.flush() => Ok(failure.kind.exit_code()),
+        Err(failure) if args.log_format == LogFormat::Json => {
+            log.failure(&failure);
+            Ok(failure.kind.exit_code())
+        }
+        served => served,
+    }
+}
+
+/// Reads the configuration, and serves on threads of its own.
+fn start(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
-    let log = log::start(LOGGED)?;
     let mut panics = panics::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -108,16 +141,14 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
     let served = runtime.block_on(serve(&config, output, &mut panics));
     // Does not wait for threads that a disk or a panic blocks.
     runtime.shutdown_background();
-    match served {
-        // Nothing reads standard error: printing the failure there would block forever.
-        Err(failure) if !log.flush() => Ok(failure.kind.exit_code()),
-        served => served,
-    }
+    served
 }
 
 /// Serves until a signal, a panic or another server ends it.
 async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
+    let manager = Arc::new(ServiceManager::of_environment());
+    manager.status("opening the pool");
     let opening = output.spinner("opening the pool");
     let started = tokio::select! {
         started = Server::start(config) => Ok(started),
@@ -136,6 +167,7 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
         }
     };
     announce(&server, config, output);
+    let ending = tell_serving(&manager, &server, config);
     let taken_over = tokio::select! {
         what = server.taken_over() => {
             tracing::error!("{what}; the server is ending");
@@ -150,6 +182,8 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
         }
         () = panics.happened() => None,
     };
+    manager.stopping("making all acknowledged writes durable");
+    ending.send_replace(true);
     let closed = close(server, panics, &mut signals).await;
     match (taken_over, closed) {
         // A server that was taken over writes nothing to the disks, so an error while it closes is only
@@ -167,6 +201,21 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
         (None, Ok(Some(at_once))) => Ok(at_once),
         (None, Err(failure)) => Err(failure),
     }
+}
+
+/// Tells the service manager that the server serves, and from then on that it works. The returned value is to be set
+/// when the server ends.
+fn tell_serving(
+    manager: &Arc<ServiceManager>,
+    server: &Server,
+    config: &Config,
+) -> watch::Sender<bool> {
+    let pool = Arc::clone(&server.app().pool);
+    let disks = counted(config.disks.len() as u64, "disk");
+    manager.ready(&format!("serving pool {:?} on {disks}", pool.name()));
+    let (ending, ended) = watch::channel(false);
+    tokio::spawn(Arc::clone(manager).keep_alive(move || pool.await_worker(), ended));
+    ending
 }
 
 /// Closes the server. A second signal ends it at once, with an exit status. After a panic, closing may take

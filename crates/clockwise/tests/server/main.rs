@@ -36,6 +36,7 @@ mod pool;
 mod pool_check;
 mod profile;
 mod refusals;
+mod service;
 mod sim;
 mod sizes;
 mod status;

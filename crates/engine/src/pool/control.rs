@@ -436,6 +436,12 @@ impl Pool {
         status::waits(&self.core)
     }
 
+    /// Waits until the pool's worker has done all that was posted to it before. The worker never waits for a disk, so
+    /// this soon returns unless the engine hangs. May not return once the pool is being closed.
+    pub fn await_worker(&self) {
+        self.core.worker.fence();
+    }
+
     /// Begins a new window for best-effort latency in [`PoolStatus`].
     pub fn reset_window(&self) {
         self.core.io.reset_window();
