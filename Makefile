@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 ARGS ?=
 NAMES ?=
 
-.PHONY: help demo test soak bench results lint docs fuzz setup clean
+.PHONY: help demo test soak bench results lint docs deb fuzz setup clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,12 +43,17 @@ docs: ## the API of every crate, in target/doc, and manual pages, in target/man
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
 	cargo run --quiet --locked -p clockwise -- man target/man
 
+deb: ## a Debian package with the service, in target/debian
+	@tools/setup deb
+	cargo build --release --locked -p clockwise
+	tools/deb target/release/clockwise target/debian
+
 fuzz: ## clients' bytes, disks' bytes and drive profiles on new input, FUZZ_SECONDS=60 each
 	@tools/setup fuzz
 	tools/fuzz $(FUZZ_SECONDS)
 
 setup: ## install what every other target needs
-	@tools/setup test lint bench fuzz
+	@tools/setup test lint bench fuzz deb
 
 clean: ## remove what was built
 	cargo clean

@@ -31,6 +31,7 @@ mod nbd_memory;
 mod nbd_reserved;
 mod nbd_wire;
 mod openapi;
+mod package;
 mod placement;
 mod pool;
 mod pool_check;
