@@ -1,9 +1,10 @@
 //! The commands. Each is a client of the control API, except those that work on disks or files without a
-//! server: `serve`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
+//! server: `serve`, `doctor`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
 mod camera;
 mod disk;
+mod doctor;
 mod pool;
 mod recording;
 mod serve;
@@ -101,6 +102,10 @@ pub enum Command {
     Stream(stream::StreamCommand),
     /// Show promises and measurements, per disk and per stream.
     Status(status::Args),
+    /// List all that is wrong or weak on this host, why it matters, and the command that ends it.
+    ///
+    /// Exit status 1 if something is wrong: the server does not start, or does not serve something of its configuration.
+    Doctor,
     /// Run the admission test on a list of tasks, without any disk.
     Admit(admit::Args),
     /// Run the papers' experiments with the server's own scheduler, in virtual time.
@@ -186,6 +191,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::User(command) => user::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
+        Command::Doctor => doctor::run(cli, output),
         Command::Admit(args) => admit::run(args, output),
         Command::Sim(command) => sim::run(command, output),
         Command::Demo(args) => crate::demo::run(args, output),

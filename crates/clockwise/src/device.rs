@@ -10,12 +10,15 @@
 //!   `kernel:NAME` for another one, such as compressed memory;
 //! * `file:PATH` for a file, so for an emulated drive too. A file that is moved is another disk.
 
+mod cable;
 mod users;
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+pub use cable::cable;
 
 /// The identity of a file keeps at most this many bytes of its path, the last ones.
 const PATH_BYTES_MAX: usize = 180;

@@ -22,7 +22,7 @@ use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
 use sched::units::Bytes;
 
-pub use self::profile::Drive;
+pub use self::profile::{Drive, estimate};
 use crate::config::{Config, DiskConfig, DiskKind};
 use crate::failure::{Failure, FailureDraft, host_help};
 use crate::quantity::Size;
@@ -243,6 +243,15 @@ fn prepare(
         ));
     }
     Ok(false)
+}
+
+/// Checks that a disk is there and of the configured kind, without opening it.
+///
+/// # Errors
+/// When it is not, with its place in the configuration.
+pub fn check_kind(disk: &DiskConfig) -> Result<(), Failure> {
+    let absent = MissingFiles::Refuse;
+    prepare(disk, absent, &mut CreatedFiles::default()).map(drop)
 }
 
 /// The failure of a disk that is not of the configured kind.

@@ -9,6 +9,7 @@ pub mod demo;
 mod descriptors;
 pub mod device;
 pub mod disks;
+pub mod doctor;
 pub mod exports;
 pub mod failure;
 pub mod http;

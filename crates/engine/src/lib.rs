@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`clock`] | the time |
 //! | [`event`] | waking a thread that sleeps in the kernel |
+//! | [`host`] | properties of the host |
 //! | [`rt`] | real-time threads, as far as the host permits |
 //! | [`panics`] | the panics that the process survives |
 //! | [`buffer`] | memory for data on its way between socket and disk |
@@ -35,6 +36,7 @@ pub mod disk;
 pub mod dispatcher;
 pub mod event;
 mod handoff;
+pub mod host;
 mod latency;
 pub mod panics;
 pub mod pool;

@@ -55,8 +55,7 @@ pub(super) fn choose(disk: &DiskConfig, capacity: SectorCount) -> Result<ChosenP
     };
     let doubt = doubt(&profile, identity.as_ref());
     let serial = identity.and_then(|identity| identity.serial);
-    let is_of_file = !disk.profile_is_shipped || is_emulated_as(disk, &profile);
-    let is_measured = profile.measured() && is_of_file && doubt.is_none();
+    let is_measured = counts_as_measured(disk, &profile) && doubt.is_none();
     // Times that hold with several outstanding requests hold with fewer, too. More than one need a measurement of
     // this disk.
     let depth = match (disk.outstanding, &doubt) {
@@ -73,6 +72,27 @@ pub(super) fn choose(disk: &DiskConfig, capacity: SectorCount) -> Result<ChosenP
         profile: Arc::new(profile),
         is_measured,
         drive: Drive { serial, doubt },
+    })
+}
+
+/// True if a profile was measured on some disk, and is not one that is shipped for another.
+fn counts_as_measured(disk: &DiskConfig, profile: &DriveProfile) -> bool {
+    let is_of_file = !disk.profile_is_shipped || is_emulated_as(disk, profile);
+    profile.measured() && is_of_file
+}
+
+/// The reason why the promises of a disk rest on an estimate of its service times; `None` if its profile was measured
+/// on it.
+#[must_use]
+pub fn estimate(disk: &DiskConfig) -> Option<String> {
+    let Some(profile) = &disk.profile else {
+        return Some("it has no profile, and a cautious guess is used".to_owned());
+    };
+    let identity = Identity::of(&disk.path).ok();
+    doubt(profile, identity.as_ref()).or_else(|| {
+        let name = profile.name();
+        let is_measured = counts_as_measured(disk, profile);
+        (!is_measured).then(|| format!("the profile {name:?} was not measured on this disk"))
     })
 }
 

@@ -11,6 +11,7 @@ mod because;
 mod commands;
 mod config;
 mod described;
+mod doctor;
 mod errors;
 mod first_commands;
 mod fuse;
