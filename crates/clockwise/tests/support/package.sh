@@ -29,8 +29,12 @@ serve() {
         "--ambient-caps=$capabilities" "--bounding-set=$capabilities" \
         clockwise serve --config $config >"$state.log" 2>&1 &
     server=$!
-    # Waits until the server has opened its pool.
-    clockwise status >/dev/null || fail "the server does not serve: $(cat $state.log)"
+    # A command waits for a server for 3 s, and a busy machine may need longer to start one.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        if clockwise status >/dev/null 2>&1; then return; fi
+        kill -0 $server || break
+    done
+    fail "the server does not serve: $(cat $state.log)"
 }
 end() {
     kill $server
