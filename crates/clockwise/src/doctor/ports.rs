@@ -47,10 +47,12 @@ fn listeners(config: &Config) -> Vec<Listener> {
     let nbd = config.exports.nbd.as_ref();
     add("NBD", Transport::Tcp, nbd.and_then(|nbd| nbd.tcp));
     if let Some(http) = &config.http {
-        add("HTTP", Transport::Tcp, Some(http.address));
+        let tls = http.tls.as_ref().map(|tls| tls.listen);
+        add("HTTP", Transport::Tcp, http.listen);
+        add("HTTP over TLS", Transport::Tcp, tls);
         match http.webrtc {
             WebRtcConfig::Off => {}
-            WebRtcConfig::AsHttp => add("WebRTC", Transport::Udp, Some(http.address)),
+            WebRtcConfig::AsHttp => add("WebRTC", Transport::Udp, http.listen.or(tls)),
             WebRtcConfig::At(address) => {
                 add("WebRTC", Transport::Tcp, Some(address));
                 add("WebRTC", Transport::Udp, Some(address));
