@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
-use testkit::site::{Answer, Serve, Site, answer_in, call, call_if_there, call_with, connect};
+use testkit::site::{
+    Answer, Serve, Site, answer_in, call, call_if_there, call_with, connect, read_text,
+};
 use testkit::{pattern, until};
 use whole::{Described, is_whole};
 
@@ -137,6 +139,11 @@ fn every_answer_is_as_it_is_described() {
     for method in ["GET", "PATCH"] {
         described.is_answered_elsewhere(method, RETENTION);
     }
+    // These take accounts: `accounts_are_as_described`.
+    for (method, template) in OF_USERS {
+        described.is_answered_elsewhere(method, template);
+    }
+    ask(409, "GET", USERS, ["", "", ""]);
     described.all_are_answered();
     assert_eq!(server.terminate().0, Some(0));
 }
@@ -148,6 +155,54 @@ const INDEX: &str = "/v1/volumes/{name}/recordings/{number}/index";
 const LOCKS: &str = "/v1/volumes/{name}/locks";
 const UNLOCK: &str = "/v1/locks/{name}";
 const RETENTION: &str = "/v1/volumes/{name}/retention";
+const USERS: &str = "/v1/users";
+const USER: &str = "/v1/users/{name}";
+const TOKENS: &str = "/v1/users/{name}/tokens";
+const TOKEN: &str = "/v1/users/{name}/tokens/{token}";
+const OF_USERS: [(&str, &str); 7] = [
+    ("GET", USERS),
+    ("POST", USERS),
+    ("GET", USER),
+    ("PATCH", USER),
+    ("DELETE", USER),
+    ("POST", TOKENS),
+    ("DELETE", TOKEN),
+];
+
+#[test]
+fn accounts_are_as_described() {
+    let site = Site::new(1);
+    let text = read_text(&site.config()) + "[access]\naccounts = \"accounts.json\"\n";
+    std::fs::write(site.config(), text).expect("it can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    let described = Described::new(&site);
+    let ask = |status, method, template, parts| described.ask(status, method, template, parts);
+    let anna = json!({
+        "name": "anna", "password": "of anna 1", "grants": [{ "may": ["live"], "volumes": ["v"] }]
+    });
+    let anna = anna.to_string();
+    ask(201, "POST", USERS, ["", "", &anna]);
+    ask(409, "POST", USERS, ["", "", &anna]);
+    ask(
+        422,
+        "POST",
+        USERS,
+        ["", "", &anna.replace("of anna 1", "short")],
+    );
+    ask(200, "GET", USERS, ["", "", ""]);
+    ask(200, "GET", USER, ["anna", "", ""]);
+    ask(404, "GET", USER, ["paul", "", ""]);
+    ask(200, "PATCH", USER, ["anna", "", "{\"rtsp\":false}"]);
+    ask(422, "PATCH", USER, ["anna", "", "{\"rtsp\":true}"]);
+    let token = "{\"name\":\"t\",\"expires_in_s\":60}";
+    ask(201, "POST", TOKENS, ["anna", "", token]);
+    ask(409, "POST", TOKENS, ["anna", "", token]);
+    ask(200, "DELETE", TOKEN, ["anna/t", "", ""]);
+    ask(404, "DELETE", TOKEN, ["anna/t", "", ""]);
+    ask(200, "DELETE", USER, ["anna", "", ""]);
+    server.terminate();
+}
 
 #[test]
 fn recordings_are_listed_and_deleted_as_described() {

@@ -144,7 +144,8 @@ impl<'a> Described<'a> {
         let path = template
             .replace("{name}", name)
             .replace("{id}", name)
-            .replace("{number}", number);
+            .replace("{number}", number)
+            .replace("{token}", number);
         let query = format!("{path}{query}");
         let sent = call_with(self.site, method, &query, "application/json", body);
         self.check(wanted, method, template, sent)
