@@ -9,11 +9,13 @@ mod disk;
 pub mod fuzzing;
 mod http;
 mod link;
+mod metrics;
 mod patience;
 mod reservation;
 mod rtsp;
 mod sockets;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use engine::pool::{Floor, OpenOptions};
@@ -62,6 +64,8 @@ struct File {
     http: http::Section,
     #[serde(default)]
     access: AccessSection,
+    #[serde(default)]
+    metrics: metrics::Section,
     #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
@@ -178,6 +182,8 @@ pub struct Config {
     pub sources: SourcesConfig,
     /// The HTTP service for browsers, if it is enabled.
     pub http: Option<HttpConfig>,
+    /// The address of metrics by TCP, if they are served there.
+    pub metrics: Option<SocketAddr>,
     /// The extent size, for `pool create`.
     pub extent: Option<Bytes>,
     /// Total memory for buffers.
@@ -265,6 +271,7 @@ impl Config {
             access,
             sources: pulled,
             http,
+            metrics: file.metrics.checked(source)?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {
@@ -295,7 +302,7 @@ fn permissions(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<u32, F
 }
 
 /// Parses an address with a port. A port alone is on the loopback address, because TCP has no access rules.
-fn tcp(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<std::net::SocketAddr, Failure> {
+fn tcp(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<SocketAddr, Failure> {
     if let Ok(port) = text.get_ref().parse::<u16>() {
         return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
     }

@@ -29,6 +29,7 @@
 //! | `POST /v1/users/{name}/tokens`, `DELETE /v1/users/{name}/tokens/{token}` | makes a token, revokes it |
 //! | `POST /v1/window` | begins a new window for best-effort latency |
 //! | `GET /v1/openapi.json` | describes the API for programs |
+//! | `GET /metrics` | shows the status to Prometheus |
 //!
 //! Recordings as files are below `/media`, see [`files`].
 //!
@@ -45,6 +46,7 @@ pub mod files;
 mod locks;
 mod losses;
 pub mod measurement;
+pub mod metrics;
 pub mod recordings;
 pub mod sessions;
 pub mod sources;
@@ -65,6 +67,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use engine::pool::Pool;
+use engine::status::PoolStatus;
 use http_body_util::BodyExt;
 use media::archive::archives::Archives;
 use media::camera::sources::Sources;
@@ -112,6 +115,8 @@ pub struct App {
     pub access: Option<Arc<Access>>,
     /// The audit log; absent if it cannot be written.
     pub audit: Option<Arc<audit::Audit>>,
+    /// State of the metrics.
+    pub metrics: metrics::Metrics,
 }
 
 /// Counters of the drives themselves, by the disk's name.
@@ -158,13 +163,19 @@ impl App {
             smart: SmartCounters::default(),
             access: None,
             audit: None,
+            metrics: metrics::Metrics::default(),
         }
     }
 
     /// The whole status.
     #[must_use]
     pub fn status(&self) -> StatusView {
-        let mut status = StatusView::from(self.pool.status());
+        self.complete(self.pool.status())
+    }
+
+    /// A status of the pool with everything that others than the pool know.
+    fn complete(&self, status: PoolStatus) -> StatusView {
+        let mut status = StatusView::from(status);
         self.watch.complete(&mut status);
         for disk in &mut status.disks {
             disk.smart = self.smart.get(&disk.name);
@@ -414,10 +425,13 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub fn router(app: SharedApp) -> Router {
     let (router, description) = routes().split_for_parts();
     let description = Arc::new(errors::with_errors(description));
-    let router = router.merge(files::routes()).route(
-        "/v1/openapi.json",
-        axum::routing::get(move || async move { Json((*description).clone()) }),
-    );
+    let router = router
+        .merge(files::routes())
+        .merge(metrics::routes())
+        .route(
+            "/v1/openapi.json",
+            axum::routing::get(move || async move { Json((*description).clone()) }),
+        );
     audited(with_fallbacks(router), &app).with_state(app)
 }
 

@@ -45,6 +45,9 @@ type LostCount = Arc<AtomicU64>;
 /// The count of this process's log.
 static LOST: OnceLock<LostCount> = OnceLock::new();
 
+/// Number of lines lost since the start.
+static LOST_IN_ALL: AtomicU64 = AtomicU64::new(0);
+
 enum Message {
     Line(Vec<u8>),
     /// A request for a reply when all earlier lines have been written or lost.
@@ -61,7 +64,7 @@ struct LineQueue {
 impl Write for LineQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.queue.try_send(Message::Line(line.to_vec())).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            count_lost(&self.lost);
         }
         Ok(line.len())
     }
@@ -169,6 +172,16 @@ pub(crate) fn lost() -> u64 {
     LOST.get().map_or(0, |lost| lost.load(Ordering::Relaxed))
 }
 
+/// Number of lines lost since the start.
+pub(crate) fn lost_in_all() -> u64 {
+    LOST_IN_ALL.load(Ordering::Relaxed)
+}
+
+fn count_lost(lost: &LostCount) {
+    lost.fetch_add(1, Ordering::Relaxed);
+    LOST_IN_ALL.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Starts the thread that writes the lines.
 fn start_writer(to: File, format: LogFormat, lost: LostCount) -> io::Result<SyncSender<Message>> {
     let (queue, messages) = mpsc::sync_channel(QUEUE_MAX);
@@ -202,7 +215,7 @@ impl LineWriter {
             match message {
                 Message::Line(line) => {
                     if !self.report_lost() || !self.write_line(&line) {
-                        self.lost.fetch_add(1, Ordering::Relaxed);
+                        count_lost(&self.lost);
                     }
                 }
                 Message::Flush(done) => {

@@ -5,6 +5,7 @@ mod browsers;
 mod data;
 mod ending;
 mod health;
+mod metrics;
 mod overruns;
 mod ownership;
 mod smart;
@@ -73,6 +74,7 @@ pub struct Server {
     rtsp: Option<media::Server>,
     http: Option<std::net::SocketAddr>,
     https: Option<std::net::SocketAddr>,
+    metrics: Option<std::net::SocketAddr>,
     retention: Retention,
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
@@ -112,6 +114,8 @@ impl Server {
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
         let browsers = Browsers::listen(config).await?;
+        let scraped = metrics::listen(config).await?;
+        let scraped_at = scraped.as_ref().and_then(|of| of.local_addr().ok());
         let own = rtsp
             .as_ref()
             .map(media::Server::addresses)
@@ -143,6 +147,10 @@ impl Server {
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
+        if let Some(listener) = scraped {
+            let limits = ConnectionLimits::of(descriptors);
+            tasks.push(metrics::serve(listener, &app, limits, ended.clone()));
+        }
         let (http, https) = (browsers.address(), browsers.tls_address());
         if let Some(address) = http.or(https) {
             let door = rtsp.as_ref().map(media::Server::door);
@@ -155,6 +163,7 @@ impl Server {
             rtsp,
             http,
             https,
+            metrics: scraped_at,
             retention,
             ending,
             taken_over,
@@ -201,6 +210,12 @@ impl Server {
         self.https
     }
 
+    /// The TCP address of metrics with the actual port.
+    #[must_use]
+    pub fn metrics(&self) -> Option<std::net::SocketAddr> {
+        self.metrics
+    }
+
     /// Waits until another server has opened the pool. Returns the evidence. The caller then closes this server.
     pub async fn taken_over(&self) -> String {
         ownership::taken_over(self.taken_over.clone()).await
@@ -216,6 +231,7 @@ impl Server {
             rtsp,
             http: _,
             https: _,
+            metrics: _,
             retention,
             ending,
             taken_over: _,

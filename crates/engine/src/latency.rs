@@ -1,7 +1,9 @@
-//! A latency histogram that a disk's real-time thread can update without a lock.
+//! Latency distributions.
 //!
-//! Buckets are linear within powers of two, 32 to each, so a percentile is at most 3.2 % above the recorded
-//! value. Count, sum and maximum are exact.
+//! A [`Histogram`] is updated by several threads without a lock, and has percentiles of a window. Its buckets are
+//! linear within powers of two, 32 to each, so a percentile is at most 3.2 % above the recorded value. Count, sum and
+//! maximum are exact. [`BucketCounts`] belongs to one thread, and counts from its beginning in a few fixed buckets, as
+//! monitoring systems expect.
 //!
 //! Deliberately absent: exactness while [`Histogram::reset`] runs concurrently. A value recorded then may be
 //! counted in either window.
@@ -30,7 +32,50 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// See the [module](self).
+/// The upper limits of the buckets of [`BucketCounts`]; each bucket includes its limit.
+pub const BUCKET_LIMITS: [Nanos; 16] = [
+    Nanos::from_micros(100),
+    Nanos::from_micros(250),
+    Nanos::from_micros(500),
+    Nanos::from_micros(1_000),
+    Nanos::from_micros(2_500),
+    Nanos::from_micros(5_000),
+    Nanos::from_micros(10_000),
+    Nanos::from_micros(25_000),
+    Nanos::from_micros(50_000),
+    Nanos::from_micros(100_000),
+    Nanos::from_micros(250_000),
+    Nanos::from_micros(500_000),
+    Nanos::from_secs(1),
+    Nanos::from_micros(2_500_000),
+    Nanos::from_secs(5),
+    Nanos::from_secs(10),
+];
+
+/// Number of values in each of a few fixed buckets, and their sum. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct BucketCounts {
+    /// By bucket; the last one holds the values above the last of [`BUCKET_LIMITS`].
+    pub counts: [u64; BUCKET_LIMITS.len() + 1],
+    /// The sum of all values.
+    pub sum_ns: u64,
+}
+
+impl BucketCounts {
+    pub(crate) fn record(&mut self, value: Nanos) {
+        let bucket = BUCKET_LIMITS.partition_point(|limit| *limit < value);
+        self.counts[bucket] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(value.0);
+    }
+
+    /// Number of all values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// A distribution in a window. See the [module](self).
 pub(crate) struct Histogram {
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
@@ -111,6 +156,22 @@ fn highest(bucket: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fixed_buckets_include_their_limits() {
+        let mut counts = BucketCounts::default();
+        for limit in BUCKET_LIMITS {
+            counts.record(limit);
+            counts.record(Nanos(limit.0 + 1));
+        }
+        counts.record(Nanos::ZERO);
+        let mut expected = [2; BUCKET_LIMITS.len() + 1];
+        expected[BUCKET_LIMITS.len()] = 1;
+        assert_eq!(counts.counts, expected);
+        assert_eq!(counts.count(), 33);
+        let limits: u64 = BUCKET_LIMITS.iter().map(|limit| limit.0).sum();
+        assert_eq!(counts.sum_ns, 2 * limits + 16);
+    }
 
     #[test]
     fn a_bucket_holds_what_is_near_its_highest_value() {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::state::pool::core::PoolCore;
 
-pub use crate::latency::Latency;
+pub use crate::latency::{BUCKET_LIMITS, BucketCounts, Latency};
 pub use crate::state::warning::Warning;
 pub use disks::{ByClass, Completed, DiskStatus, LinkStatus};
 pub use health::{DiskHealth, MetadataStatus, PoolHealth};

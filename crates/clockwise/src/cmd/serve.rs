@@ -278,6 +278,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
         http = server.http().map(|address| address.to_string()),
         https = server.https().map(|address| address.to_string()),
         rtsps = server.rtsps().map(|address| address.to_string()),
+        metrics = server.metrics().map(|address| address.to_string()),
         "serving"
     );
     if output.is_json() {
@@ -293,6 +294,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
             "http": server.http(),
             "https": server.https(),
             "rtsps": server.rtsps(),
+            "metrics": server.metrics(),
         });
         if let Err(failure) = output.result(&serving, String::new) {
             tracing::warn!("cannot report that the server is ready: {}", failure.what);

@@ -46,6 +46,7 @@ fn listeners(config: &Config) -> Vec<Listener> {
     add("RTSP over TLS", Transport::Tcp, tls.map(|tls| tls.listen));
     let nbd = config.exports.nbd.as_ref();
     add("NBD", Transport::Tcp, nbd.and_then(|nbd| nbd.tcp));
+    add("metrics", Transport::Tcp, config.metrics);
     if let Some(http) = &config.http {
         let tls = http.tls.as_ref().map(|tls| tls.listen);
         add("HTTP", Transport::Tcp, http.listen);

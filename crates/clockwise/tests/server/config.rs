@@ -120,6 +120,11 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`everywhere` is not an address"],
         ),
         (
+            format!("[metrics]\nlisten = \"everywhere\"\n{disk}"),
+            ":2:10",
+            &["`everywhere` is not an address"],
+        ),
+        (
             format!("[http]\nlisten = \"0\"\nallow_origin = [\"portal.example\"]\n{disk}"),
             ":3:16",
             &["`portal.example` is not an origin", "http://portal.example"],
@@ -510,13 +515,14 @@ fn the_example_runs_as_it_is_printed() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 14] = [
+const SECTIONS: [(&str, &str); 15] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
     ("fuse", "[fuse]"),
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
+    ("metrics", "[metrics]"),
     ("permit", "[[rtsp.permit]]"),
     ("access", "[access]"),
     ("pool", "[pool]"),

@@ -24,6 +24,7 @@ mod large_sectors;
 mod life;
 mod links;
 mod measure;
+mod metrics;
 mod names;
 mod nbd_clients;
 mod nbd_connections;

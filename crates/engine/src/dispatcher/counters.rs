@@ -9,17 +9,13 @@
 
 use std::collections::HashMap;
 
-use hdrhistogram::Histogram;
 use sched::disk::Completed;
 use sched::request::Class;
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
 
 use super::service_times::{Piece, RequestUser, ServiceTimes, permille};
-
-/// Latencies are recorded from 1 µs to this limit, with two significant digits; longer ones are recorded
-/// as this limit.
-const LATENCY_MAX: Nanos = Nanos::from_secs(1000);
+use crate::latency::BucketCounts;
 
 /// A delay above this limit counts as the host being late; every timer is late by some microseconds.
 pub const HOST_LATE_LIMIT: Nanos = Nanos::from_micros(200);
@@ -60,12 +56,14 @@ pub struct TaskCounters {
 /// Counters of a disk's requests.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// Latency of synchronous best-effort requests, from submission to completion, in microseconds.
-    pub sync_latency_us: Histogram<u64>,
-    /// Latency of asynchronous best-effort requests.
-    pub async_latency_us: Histogram<u64>,
-    /// Latency of streams' requests.
-    pub stream_latency_us: Histogram<u64>,
+    /// Latency of completed synchronous best-effort requests, from submission to completion.
+    pub sync_latency: BucketCounts,
+    /// Latency of completed asynchronous best-effort requests.
+    pub async_latency: BucketCounts,
+    /// Latency of completed requests of streams.
+    pub stream_latency: BucketCounts,
+    /// Lateness of all requests of streams, net of the host's; that of a request in time is 0.
+    pub stream_lateness: BucketCounts,
     /// Pieces completed.
     pub pieces: u64,
     /// Requests completed, of all classes.
@@ -104,17 +102,13 @@ pub(super) struct Outcome {
     pub(super) failed: bool,
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX.0 / 1000, 2)
-        .expect("bounds and digits that the library takes")
-}
-
 impl Counters {
     pub(super) fn new() -> Self {
         Self {
-            sync_latency_us: histogram(),
-            async_latency_us: histogram(),
-            stream_latency_us: histogram(),
+            sync_latency: BucketCounts::default(),
+            async_latency: BucketCounts::default(),
+            stream_latency: BucketCounts::default(),
+            stream_lateness: BucketCounts::default(),
             pieces: 0,
             completed: 0,
             failed: 0,
@@ -179,18 +173,21 @@ impl Counters {
         }
         self.missed_gross.note(outcome.lateness_gross);
         self.missed.note(outcome.lateness);
+        let user = RequestUser::of(outcome.class);
+        if user == RequestUser::Stream {
+            self.stream_lateness.record(outcome.lateness);
+        }
         if !outcome.failed {
             let latency = outcome.completed.saturating_since(outcome.submitted);
-            self.latency_of(outcome.class)
-                .saturating_record(latency.0.div_ceil(1000).max(1));
+            self.latency_of(user).record(latency);
         }
     }
 
-    fn latency_of(&mut self, class: Class) -> &mut Histogram<u64> {
-        match RequestUser::of(class) {
-            RequestUser::Stream => &mut self.stream_latency_us,
-            RequestUser::Sync => &mut self.sync_latency_us,
-            RequestUser::Async => &mut self.async_latency_us,
+    fn latency_of(&mut self, user: RequestUser) -> &mut BucketCounts {
+        match user {
+            RequestUser::Stream => &mut self.stream_latency,
+            RequestUser::Sync => &mut self.sync_latency,
+            RequestUser::Async => &mut self.async_latency,
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{health, places};
 use crate::disk::Durability;
 use crate::dispatcher::DispatcherReport;
-use crate::latency::Latency;
+use crate::latency::{BucketCounts, Latency};
 use crate::state::disk::core::{DiskCore, DiskLink};
 use crate::state::pool::admission::Admission;
 use crate::state::pool::core::PoolCore;
@@ -116,6 +116,12 @@ pub struct DiskStatus {
     pub written_bytes: u64,
     /// Best-effort latency in the window.
     pub best_effort: Latency,
+    /// Latency of synchronous best-effort requests since the pool was opened.
+    pub sync_latency: BucketCounts,
+    /// Latency of asynchronous best-effort requests since the pool was opened.
+    pub async_latency: BucketCounts,
+    /// Lateness of streams' requests since the pool was opened, net of the host's own.
+    pub stream_lateness: BucketCounts,
     /// Requests that failed on the disk. Requests refused because the disk is gone or given up do not count.
     pub errors: u64,
     /// Failed reads.
@@ -207,6 +213,9 @@ pub(crate) fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         read_bytes: disk.read_bytes.load(Relaxed),
         written_bytes: disk.written_bytes.load(Relaxed),
         best_effort: disk.latency.summary(),
+        sync_latency: BucketCounts::default(),
+        async_latency: BucketCounts::default(),
+        stream_lateness: BucketCounts::default(),
         errors: health.read_errors + health.write_errors,
         read_errors: health.read_errors,
         write_errors: health.write_errors,
@@ -263,10 +272,13 @@ fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
         container: scheduler.served.container,
     };
     status.completed = Completed {
-        streams: counters.stream_latency_us.len(),
-        sync: counters.sync_latency_us.len(),
-        asynchronous: counters.async_latency_us.len(),
+        streams: counters.stream_latency.count(),
+        sync: counters.sync_latency.count(),
+        asynchronous: counters.async_latency.count(),
     };
+    status.sync_latency = counters.sync_latency;
+    status.async_latency = counters.async_latency;
+    status.stream_lateness = counters.stream_lateness;
     status.misses = counters.missed.count;
     status.misses_gross = counters.missed_gross.count;
     status.late_max_ns = counters.missed_gross.max.0;

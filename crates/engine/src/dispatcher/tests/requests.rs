@@ -30,7 +30,7 @@ fn written_data_is_read_back_and_timed() {
         (report.requests, report.on_disk, report.counters.completed),
         (0, 0, 2)
     );
-    assert_eq!(report.counters.sync_latency_us.len(), 2);
+    assert_eq!(report.counters.sync_latency.count(), 2);
     assert_eq!(report.health, Health::default());
 }
 
