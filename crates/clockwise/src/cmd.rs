@@ -5,6 +5,7 @@ mod admit;
 mod camera;
 mod disk;
 mod doctor;
+mod events;
 mod pool;
 mod recording;
 mod serve;
@@ -106,6 +107,8 @@ pub enum Command {
     ///
     /// Exit status 1 if something is wrong: the server does not start, or does not serve something of its configuration.
     Doctor,
+    /// Show events as they happen: lost cameras, missed deadlines, disks that stall or fail, recordings.
+    Events(events::Args),
     /// Run the admission test on a list of tasks, without any disk.
     Admit(admit::Args),
     /// Run the papers' experiments with the server's own scheduler, in virtual time.
@@ -192,6 +195,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Doctor => doctor::run(cli, output),
+        Command::Events(args) => events::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),
         Command::Sim(command) => sim::run(command, output),
         Command::Demo(args) => crate::demo::run(args, output),

@@ -28,6 +28,7 @@
 //! | `GET`, `POST /v1/users`, `GET`, `PATCH`, `DELETE /v1/users/{name}` | lists users, adds one, shows, changes, removes |
 //! | `POST /v1/users/{name}/tokens`, `DELETE /v1/users/{name}/tokens/{token}` | makes a token, revokes it |
 //! | `POST /v1/window` | begins a new window for best-effort latency |
+//! | `GET /v1/events` | sends events as they happen |
 //! | `GET /v1/openapi.json` | describes the API for programs |
 //! | `GET /metrics` | shows the status to Prometheus |
 //!
@@ -41,6 +42,7 @@ mod body;
 pub mod cameras;
 mod disks;
 mod errors;
+mod events;
 pub mod faults;
 pub mod files;
 mod locks;
@@ -78,6 +80,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::events::Events;
 use crate::exports::Exports;
 use crate::session::Sessions;
 use crate::watch::Watch;
@@ -117,6 +120,8 @@ pub struct App {
     pub audit: Option<Arc<audit::Audit>>,
     /// State of the metrics.
     pub metrics: metrics::Metrics,
+    /// The last events.
+    pub events: Arc<Events>,
 }
 
 /// Counters of the drives themselves, by the disk's name.
@@ -164,6 +169,7 @@ impl App {
             access: None,
             audit: None,
             metrics: metrics::Metrics::default(),
+            events: Arc::default(),
         }
     }
 
@@ -402,6 +408,7 @@ fn routes() -> OpenApiRouter<SharedApp> {
         .routes(routes!(pool))
         .routes(routes!(status))
         .routes(routes!(window))
+        .merge(events::routes())
         .merge(disks::routes())
         .merge(faults::routes())
         .merge(measurement::routes())

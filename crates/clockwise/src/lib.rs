@@ -10,6 +10,7 @@ mod descriptors;
 pub mod device;
 pub mod disks;
 pub mod doctor;
+mod events;
 pub mod exports;
 pub mod failure;
 pub mod http;

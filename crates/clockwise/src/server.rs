@@ -2,6 +2,7 @@
 
 mod api;
 mod browsers;
+mod cameras;
 mod data;
 mod ending;
 mod health;
@@ -10,6 +11,7 @@ mod overruns;
 mod ownership;
 mod smart;
 mod waits;
+mod watching;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -30,9 +32,6 @@ use tokio::task::JoinHandle;
 
 use self::browsers::Browsers;
 use self::ending::ShutdownStage;
-use self::health::{HealthEvent, ReportedHealth};
-use self::overruns::ReportedOverruns;
-use self::waits::ReportedWaits;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
@@ -47,9 +46,6 @@ use crate::wire::view::WarningView;
 
 /// Time for requests in flight when the server ends.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
-
-/// Time between checks of the health of the disks.
-const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two readings of the disks' service times.
 const WATCH_INTERVAL: Duration = Duration::from_secs(60);
@@ -79,7 +75,7 @@ pub struct Server {
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
     tasks: Vec<JoinHandle<()>>,
-    /// Logs the health of the disks until the pool is closed.
+    /// Looks at the disks and cameras until the pool is closed.
     watching: JoinHandle<()>,
     sockets: Vec<SocketFile>,
 }
@@ -130,6 +126,7 @@ impl Server {
             audit: open_audit(&config.state),
             ..app
         });
+        watching::report_recordings(&app);
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
@@ -146,7 +143,7 @@ impl Server {
             smart::start(&app, config, ended.clone()),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
-        let watching = tokio::spawn(watch_disks(Arc::clone(&app)));
+        let watching = tokio::spawn(watching::watch(Arc::clone(&app)));
         if let Some(listener) = scraped {
             let limits = ConnectionLimits::of(descriptors);
             tasks.push(metrics::serve(listener, &app, limits, ended.clone()));
@@ -252,6 +249,8 @@ impl Server {
             // Dropping it closes its recordings.
             drop(rtsp);
             drop(retention);
+            // Recordings have ended, which are events.
+            closing.events.close();
             stage.set("requests of block exports");
             closing.exports.end(SHUTDOWN_WITHIN);
             closing.watch.update();
@@ -499,37 +498,5 @@ async fn watch_service_times(app: Arc<App>, ended: watch::Receiver<bool>) {
             }
             Err(_) => tracing::error!("the reading of service times failed"),
         }
-    }
-}
-
-/// Logs changes of the health of the disks, overruns, and flushes that wait for a disk.
-async fn watch_disks(app: Arc<App>) {
-    let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
-    let (mut health, mut waits) = (ReportedHealth::default(), ReportedWaits::default());
-    let mut overruns = ReportedOverruns::default();
-    loop {
-        ticks.tick().await;
-        let checked = Arc::clone(&app);
-        let mut reported = std::mem::take(&mut overruns);
-        let checked = tokio::task::spawn_blocking(move || {
-            let health = checked.pool.health();
-            let last = |number| checked.watch.last_overrun(number);
-            let lines = reported.update(&health, std::time::Instant::now(), last);
-            (health, checked.pool.waits(), reported, lines)
-        });
-        let Ok((new_health, new_waits, reported, lines)) = checked.await else {
-            tracing::error!("the check of the disks failed");
-            continue;
-        };
-        overruns = reported;
-        lines.iter().for_each(|line| tracing::warn!("{line}"));
-        let now = std::time::Instant::now();
-        health
-            .update(new_health, now)
-            .iter()
-            .for_each(HealthEvent::log);
-        waits
-            .update(&new_waits)
-            .for_each(|wait| tracing::warn!("{wait}"));
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod cameras;
+pub mod events;
 pub mod faults;
 pub mod locks;
 pub mod measurement;

@@ -71,7 +71,8 @@ pub use outline::{Group, Window, groups_in};
 pub use resizing::RingState;
 use sections::Sections;
 pub use walking::End;
-pub use writing::{ActiveRecording, PlaceAllocator};
+use writing::RecordingListener;
+pub use writing::{ActiveRecording, PlaceAllocator, RecordingChange};
 
 /// Bytes that are read for a trailer: a whole sector of every drive.
 const TRAILER_READ_BYTES: u64 = 4_096;

@@ -5,26 +5,68 @@ use std::time::{Duration, Instant};
 use engine::status::{DiskHealth, MetadataStatus, PoolHealth};
 use sched::units::Nanos;
 
+use crate::wire::events::{EventKind, EventView};
+
 /// Time without a further line about failed requests of the same kind, which the next line counts.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// An event for the log.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum HealthEvent {
+/// The level of an event in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Level {
     /// A fault has ended.
-    Recovered(String),
+    Recovered,
     /// A fault that may end by itself.
-    Degraded(String),
+    Degraded,
     /// A lasting fault.
-    Failed(String),
+    Failed,
+}
+
+/// A change of the health of a disk or of the metadata.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct HealthEvent {
+    level: Level,
+    kind: EventKind,
+    /// The disk, unless it is about the metadata.
+    disk: Option<String>,
+    text: String,
 }
 
 impl HealthEvent {
+    fn of_disk(level: Level, kind: EventKind, disk: &str, text: String) -> Self {
+        let disk = Some(disk.to_owned());
+        Self {
+            level,
+            kind,
+            disk,
+            text,
+        }
+    }
+
+    fn of_metadata(level: Level, kind: EventKind, text: String) -> Self {
+        Self {
+            level,
+            kind,
+            disk: None,
+            text,
+        }
+    }
+
     pub(super) fn log(&self) {
-        match self {
-            Self::Recovered(text) => tracing::info!("{text}"),
-            Self::Degraded(text) => tracing::warn!("{text}"),
-            Self::Failed(text) => tracing::error!("{text}"),
+        let text = &self.text;
+        match self.level {
+            Level::Recovered => tracing::info!("{text}"),
+            Level::Degraded => tracing::warn!("{text}"),
+            Level::Failed => tracing::error!("{text}"),
+        }
+    }
+}
+
+impl From<HealthEvent> for EventView {
+    fn from(event: HealthEvent) -> Self {
+        let disk = event.disk;
+        Self {
+            disk,
+            ..Self::new(event.kind, event.text)
         }
     }
 }
@@ -83,7 +125,11 @@ impl ReportedDisk {
     fn update(&mut self, now: DiskHealth, at: Instant, events: &mut Vec<HealthEvent>) {
         let before = &self.before;
         let name = &now.name;
-        let answers = || HealthEvent::Recovered(format!("disk {name:?} answers again"));
+        let event = |level, kind, text| HealthEvent::of_disk(level, kind, name, text);
+        let answers = || {
+            let text = format!("disk {name:?} answers again");
+            event(Level::Recovered, EventKind::DiskBack, text)
+        };
         let is_back = now.comebacks > before.comebacks;
         let stalls_anew = now.stalls > before.stalls;
         // The disk may have recovered from one stall and be in the next.
@@ -92,25 +138,24 @@ impl ReportedDisk {
         }
         if stalls_anew {
             let silent = Nanos(now.stalled_ns);
-            events.push(HealthEvent::Degraded(if silent.is_zero() {
+            let text = if silent.is_zero() {
                 format!("disk {name:?} has stalled")
             } else {
                 format!("disk {name:?} has stalled: no answer for {silent}; its requests wait")
-            }));
+            };
+            events.push(event(Level::Degraded, EventKind::DiskStalled, text));
         }
         let is_given_up = now.given_ups > before.given_ups;
-        if is_given_up {
-            events.push(HealthEvent::Failed(format!(
+        let reason = now.failed.as_ref().filter(|_| now.failed != before.failed);
+        let failed = if is_given_up {
+            Some(format!(
                 "disk {name:?} is given up because it did not answer in time: its requests have failed"
-            )));
-        }
-        if let Some(reason) = &now.failed
-            && now.failed != before.failed
-            && !is_given_up
-        {
-            events.push(HealthEvent::Failed(format!(
-                "disk {name:?} has failed: {reason}"
-            )));
+            ))
+        } else {
+            reason.map(|reason| format!("disk {name:?} has failed: {reason}"))
+        };
+        if let Some(text) = failed {
+            events.push(event(Level::Failed, EventKind::DiskFailed, text));
         }
         if is_back && !(stalls_anew && now.stalled_ns > 0) {
             events.push(answers());
@@ -121,9 +166,10 @@ impl ReportedDisk {
         ] {
             if let Some(new) = errors.update(count, at) {
                 let last = now.last_error.as_deref().unwrap_or("unknown");
-                events.push(HealthEvent::Degraded(format!(
+                let text = format!(
                     "disk {name:?}: failed {what}: {new} new, {count} in all; the last failure: {last}"
-                )));
+                );
+                events.push(event(Level::Degraded, EventKind::DiskError, text));
             }
         }
         self.before = now;
@@ -132,7 +178,10 @@ impl ReportedDisk {
 
 fn metadata_events(before: &MetadataStatus, now: &MetadataStatus, events: &mut Vec<HealthEvent>) {
     let is_frozen_anew = now.freezes > before.freezes;
-    let resumed = || HealthEvent::Recovered("the pool's metadata can be written again".to_owned());
+    let resumed = || {
+        let text = "the pool's metadata can be written again".to_owned();
+        HealthEvent::of_metadata(Level::Recovered, EventKind::MetadataResumed, text)
+    };
     let has_resumed = now.resumes > before.resumes;
     if has_resumed && before.frozen.is_some() {
         events.push(resumed());
@@ -144,14 +193,22 @@ fn metadata_events(before: &MetadataStatus, now: &MetadataStatus, events: &mut V
             } else {
                 "until the server is restarted"
             };
-            events.push(HealthEvent::Failed(format!(
+            let text = format!(
                 "the pool's metadata is frozen {until}, because it could not be written: {reason}. Volumes cannot be \
                  made, changed or deleted, and flushes of newly written chunks fail; everything else continues"
-            )));
+            );
+            events.push(HealthEvent::of_metadata(
+                Level::Failed,
+                EventKind::MetadataFrozen,
+                text,
+            ));
         }
         None if is_frozen_anew => {
-            events.push(HealthEvent::Degraded(
-                "the pool's metadata was frozen".to_owned(),
+            let text = "the pool's metadata was frozen".to_owned();
+            events.push(HealthEvent::of_metadata(
+                Level::Degraded,
+                EventKind::MetadataFrozen,
+                text,
             ));
             events.push(resumed());
         }
@@ -162,6 +219,12 @@ fn metadata_events(before: &MetadataStatus, now: &MetadataStatus, events: &mut V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Level and text of each event.
+    fn said(events: Vec<HealthEvent>) -> Vec<(Level, String)> {
+        let said = events.into_iter().map(|event| (event.level, event.text));
+        said.collect()
+    }
 
     fn disk(change: impl FnOnce(&mut DiskHealth)) -> PoolHealth {
         let mut disk = DiskHealth {
@@ -179,47 +242,53 @@ mod tests {
     fn change_of_a_disk_is_reported_once() {
         let begin = Instant::now();
         let mut reported = ReportedHealth::default();
-        assert_eq!(reported.update(disk(|_| ()), begin), []);
+        assert_eq!(said(reported.update(disk(|_| ()), begin)), []);
         let stalled = |disk: &mut DiskHealth| {
             (disk.stalls, disk.stalled_ns) = (1, 2_100_000_000);
         };
         let line = "disk \"sda\" has stalled: no answer for 2.100 s; its requests wait";
         assert_eq!(
-            reported.update(disk(stalled), begin),
-            [HealthEvent::Degraded(line.to_owned())]
+            said(reported.update(disk(stalled), begin)),
+            [(Level::Degraded, line.to_owned())]
         );
-        assert_eq!(reported.update(disk(stalled), begin), []);
+        assert_eq!(said(reported.update(disk(stalled), begin)), []);
         let given_up = |disk: &mut DiskHealth| {
             stalled(disk);
             disk.given_ups = 1;
             disk.failed = Some("it did not answer in time".to_owned());
         };
-        let events = reported.update(disk(given_up), begin);
+        let events = said(reported.update(disk(given_up), begin));
         assert!(
-            matches!(events.as_slice(), [HealthEvent::Failed(text)] if text.contains("given up")),
+            matches!(events.as_slice(), [(Level::Failed, text)] if text.contains("given up")),
             "{events:?}"
         );
         let back = |disk: &mut DiskHealth| {
             (disk.stalls, disk.given_ups, disk.comebacks) = (1, 1, 1);
         };
-        let answers = HealthEvent::Recovered("disk \"sda\" answers again".to_owned());
+        let answers = (Level::Recovered, "disk \"sda\" answers again".to_owned());
         assert_eq!(
-            reported.update(disk(back), begin),
+            said(reported.update(disk(back), begin)),
             std::slice::from_ref(&answers)
         );
         // A stall that ended before an update.
         let again = |disk: &mut DiskHealth| {
             (disk.stalls, disk.given_ups, disk.comebacks) = (2, 1, 2);
         };
-        let stalled = HealthEvent::Degraded("disk \"sda\" has stalled".to_owned());
-        assert_eq!(reported.update(disk(again), begin), [stalled, answers]);
+        let stalled = (Level::Degraded, "disk \"sda\" has stalled".to_owned());
+        assert_eq!(
+            said(reported.update(disk(again), begin)),
+            [stalled, answers]
+        );
         let torn_off = |disk: &mut DiskHealth| {
             again(disk);
             disk.failed = Some("the disk is gone".to_owned());
         };
-        let gone = HealthEvent::Failed("disk \"sda\" has failed: the disk is gone".to_owned());
-        assert_eq!(reported.update(disk(torn_off), begin), [gone]);
-        assert_eq!(reported.update(disk(torn_off), begin), []);
+        let gone = (
+            Level::Failed,
+            "disk \"sda\" has failed: the disk is gone".to_owned(),
+        );
+        assert_eq!(said(reported.update(disk(torn_off), begin)), [gone]);
+        assert_eq!(said(reported.update(disk(torn_off), begin)), []);
     }
 
     #[test]
@@ -231,12 +300,11 @@ mod tests {
                 (disk.read_errors, disk.write_errors) = (reads, writes);
                 disk.last_error = Some("read: Input/output error".to_owned());
             });
-            reported.update(health, begin + Duration::from_secs(seconds))
+            said(reported.update(health, begin + Duration::from_secs(seconds)))
         };
         let line = |what: &str| {
-            HealthEvent::Degraded(format!(
-                "disk \"sda\": {what} in all; the last failure: read: Input/output error"
-            ))
+            let text = "in all; the last failure: read: Input/output error";
+            (Level::Degraded, format!("disk \"sda\": {what} {text}"))
         };
         assert_eq!(update(1, 0, 0), [line("failed reads: 1 new, 1")]);
         assert_eq!(update(500, 0, 30), []);
@@ -258,21 +326,24 @@ mod tests {
                 resumes,
             };
             let disks = Vec::new();
-            reported.update(PoolHealth { disks, metadata }, begin)
+            said(reported.update(PoolHealth { disks, metadata }, begin))
         };
-        let resumed = HealthEvent::Recovered("the pool's metadata can be written again".to_owned());
+        let resumed = (
+            Level::Recovered,
+            "the pool's metadata can be written again".to_owned(),
+        );
         assert_eq!(update(None, 0, 0), []);
         let frozen = update(Some("disk \"sda\": no room"), 1, 0);
         assert!(
             matches!(
                 frozen.as_slice(),
-                [HealthEvent::Failed(text)] if text.contains("until the disk accepts writes") && text.contains("no room")
+                [(Level::Failed, text)] if text.contains("until the disk accepts writes") && text.contains("no room")
             ),
             "{frozen:?}"
         );
         assert_eq!(update(Some("disk \"sda\": no room"), 1, 0), []);
         assert_eq!(update(None, 1, 1), std::slice::from_ref(&resumed));
-        let was = HealthEvent::Degraded("the pool's metadata was frozen".to_owned());
+        let was = (Level::Degraded, "the pool's metadata was frozen".to_owned());
         assert_eq!(update(None, 2, 2), [was, resumed]);
     }
 }

@@ -1,10 +1,11 @@
-//! Logs requests that took longer than predicted, with the last of them.
+//! Reports requests that took longer than predicted, with the last of them.
 
 use std::time::Instant;
 
 use engine::status::PoolHealth;
 
 use super::health::ErrorThrottle;
+use crate::wire::events::{EventKind, EventView};
 use crate::wire::service_times::OverrunView;
 
 /// The overruns that have been reported, by the disk's number.
@@ -12,23 +13,27 @@ use crate::wire::service_times::OverrunView;
 pub(super) struct ReportedOverruns(Vec<ErrorThrottle>);
 
 impl ReportedOverruns {
-    /// Returns the lines that are due. `last` gets the last overrun of the disk with that number.
+    /// Returns the events that are due. `last` gets the last overrun of the disk with that number.
     pub(super) fn update(
         &mut self,
         health: &PoolHealth,
         now: Instant,
         last: impl Fn(usize) -> Option<OverrunView>,
-    ) -> Vec<String> {
+    ) -> Vec<EventView> {
         self.0
             .resize_with(health.disks.len(), ErrorThrottle::default);
         let disks = self.0.iter_mut().zip(&health.disks).enumerate();
         let lines = disks.filter_map(|(number, (throttle, disk))| {
             let new = throttle.update(disk.overruns, now)?;
             let last = last(number)?;
-            Some(format!(
+            let what = format!(
                 "disk {:?}: requests that took longer than predicted: {new} new, {} in all; the last: {last}",
                 disk.name, disk.overruns,
-            ))
+            );
+            Some(EventView {
+                disk: Some(disk.name.clone()),
+                ..EventView::new(EventKind::DiskOverruns, what)
+            })
         });
         lines.collect()
     }
@@ -62,7 +67,7 @@ mod tests {
                 disks,
                 ..PoolHealth::default()
             };
-            reported.update(&health, begin + Duration::from_secs(seconds), |number| {
+            let events = reported.update(&health, begin + Duration::from_secs(seconds), |number| {
                 assert_eq!(number, 0);
                 Some(OverrunView {
                     at: "2026-11-30T04:20:00Z".to_owned(),
@@ -74,7 +79,9 @@ mod tests {
                     before: Some(piece("write", 7, 8 << 10)),
                     idle_before_ns: 3_100_000,
                 })
-            })
+            });
+            let whats = events.into_iter().map(|event| event.what);
+            whats.collect::<Vec<_>>()
         };
         assert!(update(0, 0).is_empty());
         assert_eq!(

@@ -135,6 +135,8 @@ fn every_answer_is_as_it_is_described() {
     described.is_answered_elsewhere("DELETE", UNLOCK);
     ask(200, "GET", "/v1/locks", ["", "", ""]);
     described.is_answered_elsewhere("GET", timeline);
+    // It does not end: `events`.
+    described.is_answered_elsewhere("GET", "/v1/events");
     described.is_answered_elsewhere("GET", INDEX);
     for method in ["GET", "PATCH"] {
         described.is_answered_elsewhere(method, RETENTION);

@@ -13,6 +13,7 @@ mod config;
 mod described;
 mod doctor;
 mod errors;
+mod events;
 mod first_commands;
 mod fuse;
 mod fuse_mount;

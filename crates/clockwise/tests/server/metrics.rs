@@ -1,11 +1,14 @@
 //! Metrics are what the reference says, and Prometheus takes them.
 
+mod families;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use families::{families, named_in, values};
 use serde_json::{Value, json};
 use testkit::nbd::{Wire, cmd};
 use testkit::process::{Process, run};
@@ -55,64 +58,6 @@ fn scraped_by_socket(site: &Site, accept: &str) -> String {
     let mut text = String::new();
     connection.read_to_string(&mut text).expect("an answer");
     text
-}
-
-/// The values of the series whose lines begin so.
-fn values(text: &str, begin: &str) -> Vec<f64> {
-    let lines = text.lines().filter(|line| line.starts_with(begin));
-    let last = lines.map(|line| line.rsplit(' ').next().expect("a value"));
-    last.map(|value| value.parse().expect("a number")).collect()
-}
-
-/// What a scrape tells of a family.
-#[derive(Default, Debug)]
-struct Family {
-    kind: String,
-    help: String,
-    labels: BTreeSet<String>,
-    has_series: bool,
-}
-
-/// The names of the labels of a series.
-fn label_names(series: &str) -> BTreeSet<String> {
-    let (_, labels) = series.split_once('{').unwrap_or_default();
-    // No value here has a comma or an equality sign.
-    let names = labels.trim_end_matches('}').split(',');
-    let names = names.filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
-    names.filter(|name| name != "le").collect()
-}
-
-/// The families of a scrape in the plain format, in order.
-fn families(text: &str) -> Vec<(String, Family)> {
-    let mut all: Vec<(String, Family)> = Vec::new();
-    for line in text.lines() {
-        let words: Vec<_> = line.splitn(4, ' ').collect();
-        match words[..] {
-            ["#", "HELP", name, help] => {
-                let help = help.to_owned();
-                all.push((
-                    name.to_owned(),
-                    Family {
-                        help,
-                        ..Family::default()
-                    },
-                ));
-            }
-            ["#", "TYPE", name, kind] => {
-                let (last, family) = all.last_mut().expect("its help is before");
-                assert_eq!(last, name);
-                kind.clone_into(&mut family.kind);
-            }
-            _ => {
-                let (name, family) = all.last_mut().expect("its help is before");
-                let (series, _) = line.rsplit_once(' ').expect("a value");
-                assert!(series.starts_with(name.as_str()), "{line} under {name}");
-                family.labels.extend(label_names(series));
-                family.has_series = true;
-            }
-        }
-    }
-    all
 }
 
 /// Reserves a stream.
@@ -178,16 +123,6 @@ fn reference() -> Vec<[String; 4]> {
         cells.map(|cell| cell.replace('`', ""))
     };
     rows.map(row).collect()
-}
-
-/// The names of metrics in a text, without the suffixes of histograms.
-fn named_in(text: &str) -> BTreeSet<String> {
-    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let words = text.split(|c| !is_part(c));
-    let names = words.filter(|word| word.starts_with("clockwise_"));
-    names
-        .map(|name| name.trim_end_matches("_bucket").to_owned())
-        .collect()
 }
 
 #[test]

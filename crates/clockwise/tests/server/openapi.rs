@@ -56,6 +56,7 @@ fn every_call_is_described() {
     get /v1/disks/{number}
     get /v1/disks/{number}/faults
     get /v1/disks/{number}/profile
+    get /v1/events
     get /v1/locks
     get /v1/pool
     get /v1/recordings

@@ -78,6 +78,8 @@ pub struct Health {
     pub comebacks: u64,
     /// Number of pieces that took longer than predicted, net of the host's lateness.
     pub overruns: u64,
+    /// Number of deadlines missed, net of the host's lateness.
+    pub misses: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

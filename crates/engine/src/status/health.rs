@@ -42,6 +42,8 @@ pub struct DiskHealth {
     pub given_ups: u64,
     /// Requests that took longer than predicted, net of the host's lateness.
     pub overruns: u64,
+    /// Deadlines missed, net of the host's lateness.
+    pub misses: u64,
     /// Reads that failed on the disk.
     pub read_errors: u64,
     /// Writes that failed on the disk.
@@ -89,6 +91,7 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
         comebacks: sync.comebacks,
         given_ups: sync.given_ups,
         overruns: 0,
+        misses: 0,
         read_errors: disk.read_errors.load(Relaxed),
         write_errors: disk.write_errors.load(Relaxed),
         last_error: disk.last_error(),
@@ -106,6 +109,7 @@ pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
         health.stalled_ns = health.stalled_ns.max(silent.0);
     }
     health.overruns = known.overruns;
+    health.misses = known.misses;
     health.stalls += known.stalls;
     health.comebacks += known.comebacks;
     health.given_ups += known.given_ups;

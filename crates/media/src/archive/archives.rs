@@ -1,7 +1,7 @@
 //! The archives of a pool. Each is opened on demand and shared while it is in use.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use engine::clock;
 use engine::pool::{Pool, PoolError, Volume, VolumeInfo};
@@ -13,7 +13,10 @@ use crate::archive::block::Block;
 use crate::archive::retention::RetentionSchedule;
 use crate::archive::retention_record::{RetentionLimits, RetentionRecord};
 use crate::archive::wall_clock;
-use crate::archive::{ActiveRecording, Archive, ArchiveContents, ArchiveError, Recording};
+use crate::archive::{
+    ActiveRecording, Archive, ArchiveContents, ArchiveError, Recording, RecordingChange,
+    RecordingListener,
+};
 use crate::live::LiveStreams;
 use crate::sdp::Description;
 use crate::session::registry::SessionRegistry;
@@ -82,6 +85,8 @@ pub struct Archives {
     schedule: Arc<RetentionSchedule>,
     registry: SessionRegistry,
     live: Arc<LiveStreams>,
+    /// Gets each recording that begins or ends, if it is set.
+    listener: OnceLock<Arc<RecordingListener>>,
     /// Returns true if a volume is exported as a disk; such a volume does not become an archive.
     is_exported: fn(&VolumeInfo) -> bool,
 }
@@ -121,8 +126,15 @@ impl Archives {
             schedule: Arc::default(),
             registry: SessionRegistry::default(),
             live: Arc::default(),
+            listener: OnceLock::new(),
             is_exported,
         }
+    }
+
+    /// Calls `listener` with each recording that begins or ends from now on, on the thread that records: it must not
+    /// wait. Only the first call has an effect.
+    pub fn listen(&self, listener: impl Fn(RecordingChange) + Send + Sync + 'static) {
+        let _ = self.listener.set(Arc::new(listener));
     }
 
     /// The block size of new archives.
@@ -478,7 +490,11 @@ impl Archives {
         // Held so that new room is not given back before the archive counts as recorded to.
         let _resizing = archive.resizing();
         self.make_room(archive);
-        archive.record()
+        let recording = archive.record()?;
+        Ok(match self.listener.get() {
+            Some(listener) => recording.heard_by(listener),
+            None => recording,
+        })
     }
 
     /// Changes the retention limits of a volume, also of a blank one, and returns the new limits.

@@ -40,7 +40,50 @@ impl Archive {
             ends: VecDeque::new(),
             follows,
             end: GapCause::Server,
+            announcement: None,
         })
+    }
+}
+
+/// A recording that has begun or ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordingChange {
+    /// Its volume.
+    pub volume: String,
+    /// Its number.
+    pub number: u64,
+    /// True if it has begun, false if it has ended.
+    pub has_begun: bool,
+}
+
+/// Is called with each recording that begins or ends.
+pub(super) type RecordingListener = dyn Fn(RecordingChange) + Send + Sync;
+
+/// Tells a listener that a recording has begun. Dropping it tells the end.
+struct Announcement {
+    change: RecordingChange,
+    listener: Arc<RecordingListener>,
+}
+
+impl Announcement {
+    fn tell_begin(&mut self) {
+        self.change.has_begun = true;
+        (self.listener)(self.change.clone());
+    }
+}
+
+impl std::fmt::Debug for Announcement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct("Announcement");
+        text.field("change", &self.change).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        if std::mem::take(&mut self.change.has_begun) {
+            (self.listener)(self.change.clone());
+        }
     }
 }
 
@@ -59,9 +102,24 @@ pub struct ActiveRecording {
     follows: Option<GapCause>,
     /// Why it ends.
     end: GapCause,
+    /// Dropped after the end is in the archive's state.
+    announcement: Option<Box<Announcement>>,
 }
 
 impl ActiveRecording {
+    /// Has a listener called when it begins and ends.
+    pub(super) fn heard_by(mut self, listener: &Arc<RecordingListener>) -> Self {
+        self.announcement = Some(Box::new(Announcement {
+            change: RecordingChange {
+                volume: self.archive.volume.name().to_owned(),
+                number: self.number,
+                has_begun: false,
+            },
+            listener: Arc::clone(listener),
+        }));
+        self
+    }
+
     /// The archive that it is recorded in.
     #[must_use]
     pub fn archive(&self) -> &Arc<Archive> {
@@ -90,6 +148,9 @@ impl ActiveRecording {
         drop(state);
         if self.archive.retention().changes_length() {
             self.archive.request_check();
+        }
+        if let Some(announcement) = &mut self.announcement {
+            announcement.tell_begin();
         }
     }
 

@@ -158,6 +158,7 @@ impl DispatcherState {
         };
         let health = Health {
             overruns: self.counters.overruns.count,
+            misses: self.counters.missed.count,
             ..self.health
         };
         (health, silent)
