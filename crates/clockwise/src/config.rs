@@ -7,6 +7,7 @@
 mod disk;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hook;
 mod http;
 mod link;
 mod metrics;
@@ -32,6 +33,7 @@ use crate::exports::ExportsConfig;
 use crate::exports::fuse::FuseConfig;
 use crate::exports::nbd::NbdConfig;
 use crate::failure::{Failure, SourceFile};
+use crate::hooks::HookConfig;
 use crate::quantity;
 use media::MediaConfig;
 use media::camera::sources::SourcesConfig;
@@ -74,6 +76,8 @@ struct File {
     scheduler: Scheduler,
     #[serde(default)]
     patience: patience::Section,
+    #[serde(default)]
+    hook: Vec<Spanned<hook::Section>>,
     #[serde(default)]
     disk: Vec<Spanned<disk::Section>>,
     #[serde(default)]
@@ -182,6 +186,8 @@ pub struct Config {
     pub sources: SourcesConfig,
     /// The HTTP service for browsers, if it is enabled.
     pub http: Option<HttpConfig>,
+    /// Programs and addresses that get events.
+    pub hooks: Vec<HookConfig>,
     /// The address of metrics by TCP, if they are served there.
     pub metrics: Option<SocketAddr>,
     /// The extent size, for `pool create`.
@@ -271,6 +277,7 @@ impl Config {
             access,
             sources: pulled,
             http,
+            hooks: hook::hooks(source, file.hook)?,
             metrics: file.metrics.checked(source)?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),

@@ -37,6 +37,7 @@ use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
+use crate::hooks::Hooks;
 use crate::http::audit::Audit;
 use crate::http::faults::{EmulatedDrives, EmulatedFaults};
 use crate::http::{self, App};
@@ -72,6 +73,7 @@ pub struct Server {
     https: Option<std::net::SocketAddr>,
     metrics: Option<std::net::SocketAddr>,
     retention: Retention,
+    hooks: Hooks,
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
     tasks: Vec<JoinHandle<()>>,
@@ -126,6 +128,8 @@ impl Server {
             audit: open_audit(&config.state),
             ..app
         });
+        let hooks = Hooks::start(&config.hooks, &app.events, &config.state)
+            .map_err(|error| host_failure("start the thread for hooks", &error))?;
         watching::report_recordings(&app);
         log_warnings(&app);
         let _: &axum::Router = router.get_or_init(|| http::router(Arc::clone(&app)));
@@ -162,6 +166,7 @@ impl Server {
             https,
             metrics: scraped_at,
             retention,
+            hooks,
             ending,
             taken_over,
             tasks,
@@ -230,6 +235,7 @@ impl Server {
             https: _,
             metrics: _,
             retention,
+            hooks,
             ending,
             taken_over: _,
             tasks,
@@ -251,6 +257,7 @@ impl Server {
             drop(retention);
             // Recordings have ended, which are events.
             closing.events.close();
+            hooks.close();
             stage.set("requests of block exports");
             closing.exports.end(SHUTDOWN_WITHIN);
             closing.watch.update();

@@ -120,6 +120,41 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`everywhere` is not an address"],
         ),
         (
+            format!("[[hook]]\non = [\"disk-lost\"]\nrun = [\"x\"]\n{disk}"),
+            ":2:7",
+            &["unknown variant `disk-lost`", "`disk-failed`"],
+        ),
+        (
+            format!("[[hook]]\non = [\"disk-failed\"]\n{disk}"),
+            ":1:1",
+            &["neither `run` nor `post`"],
+        ),
+        (
+            format!("[[hook]]\nrun = [\"x\"]\npost = \"http://h/\"\n{disk}"),
+            ":3:8",
+            &["both `run` and `post`", "for each"],
+        ),
+        (
+            format!("[[hook]]\nrun = []\n{disk}"),
+            ":2:7",
+            &["names no program"],
+        ),
+        (
+            format!("[[hook]]\npost = \"https://h/\"\n{disk}"),
+            ":2:8",
+            &["by https", "curl"],
+        ),
+        (
+            format!("[[hook]]\npost = \"h:1\"\n{disk}"),
+            ":2:8",
+            &["`h:1` is not an address", "http://"],
+        ),
+        (
+            format!("[[hook]]\nrun = [\"x\"]\n[[hook]]\nrun = [\"x\"]\n{disk}"),
+            ":4:7",
+            &["the same target", "one `on`"],
+        ),
+        (
             format!("[metrics]\nlisten = \"everywhere\"\n{disk}"),
             ":2:10",
             &["`everywhere` is not an address"],
@@ -515,7 +550,7 @@ fn the_example_runs_as_it_is_printed() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 15] = [
+const SECTIONS: [(&str, &str); 16] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
@@ -523,6 +558,7 @@ const SECTIONS: [(&str, &str); 15] = [
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
     ("metrics", "[metrics]"),
+    ("hook", "[[hook]]"),
     ("permit", "[[rtsp.permit]]"),
     ("access", "[access]"),
     ("pool", "[pool]"),

@@ -19,6 +19,7 @@ mod fuse;
 mod fuse_mount;
 mod fuse_support;
 mod fuzz;
+mod hooks;
 mod kill;
 mod kill_changes;
 mod large_sectors;
