@@ -246,10 +246,11 @@ fn every_commands_result_is_json_for_programs() {
     let experiment = "../../examples/experiments/figure-6.4.toml";
     let ran = json(&["sim", "run", experiment, "--out", &out]);
     assert_eq!(ran["runs"][0]["measured"]["missed"], 0);
-    // These are looked at where demos are run, drives and figures are measured, and there are recordings.
+    // These are looked at where demos are run, drives, hosts and figures are measured, and there are recordings.
     for name in [
         "demo",
         "disk measure",
+        "doctor",
         "sim figure",
         "sim plant import",
         "sim replay-trace",
@@ -260,9 +261,17 @@ fn every_commands_result_is_json_for_programs() {
     ] {
         asked.borrow_mut().insert(name.to_owned());
     }
-    // These need cameras, recordings or sessions, or do not end: theirs are looked at where these are.
+    // These need cameras, recordings, sessions or users, or do not end: theirs are looked at where these are.
     for name in [
         "events",
+        "user add",
+        "user grant",
+        "user list",
+        "user password",
+        "user remove",
+        "user revoke",
+        "user token",
+        "user withdraw",
         "camera add",
         "camera show",
         "camera remove",
