@@ -128,7 +128,7 @@ fn exact_never_misses_with_early_requests_and_shorter_services() {
 fn exact_as_shipped_never_misses() {
     assert_no_miss(
         "`exact` as shipped",
-        &family(6, 4, 9_001, 3_607),
+        &family(6, 4, 4_501, 1_801),
         as_shipped(),
     );
 }

@@ -41,6 +41,8 @@ pub(super) struct GeneratedBody {
     /// True if a trailer reports the number of missing blocks.
     has_trailer: bool,
     is_over: bool,
+    /// The error that ends it, when what is before it has been sent.
+    error: Option<ExportError>,
 }
 
 impl GeneratedBody {
@@ -104,6 +106,7 @@ impl GeneratedBody {
             first: None,
             has_trailer: false,
             is_over: false,
+            error: None,
         }
     }
 
@@ -137,19 +140,26 @@ impl hyper::body::Body for GeneratedBody {
         if self.is_over {
             return Poll::Ready(None);
         }
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let polled = std::task::ready!(self.pieces.poll_recv(context));
-        Poll::Ready(match polled {
-            Some(Ok(Piece::Bytes(bytes))) => Some(Ok(Frame::data(bytes))),
+        let error = match polled {
+            Some(Ok(Piece::Bytes(bytes))) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
             Some(Ok(Piece::End(missing))) => {
                 self.is_over = true;
-                self.has_trailer.then(|| {
+                return Poll::Ready(self.has_trailer.then(|| {
                     let trailer = (MISSING_BLOCKS_NAME, HeaderValue::from(missing));
                     Ok(Frame::trailers([trailer].into_iter().collect()))
-                })
+                }));
             }
-            Some(Err(error)) => Some(Err(error)),
-            None => Some(Err(ExportError::Disconnected)),
-        })
+            Some(Err(error)) => error,
+            None => ExportError::Disconnected,
+        };
+        // An error closes the connection at once. While nothing is ready, what is before it is sent, at least the head.
+        self.error = Some(error);
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
