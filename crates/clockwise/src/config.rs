@@ -200,6 +200,8 @@ pub struct Config {
     pub disks: Vec<DiskConfig>,
     /// Links that disks share.
     pub links: Vec<LinkConfig>,
+    /// The file as it was read, to find what has changed in another one.
+    pub(crate) sections: toml::Table,
 }
 
 impl Config {
@@ -220,6 +222,9 @@ impl Config {
 
     fn from_source(source: &SourceFile<'_>) -> Result<Self, Failure> {
         let file: File = source.parse().map_err(|failure| {
+            failure.help("`clockwise serve --print-example` prints a file with every key")
+        })?;
+        let sections = source.parse().map_err(|failure| {
             failure.help("`clockwise serve --print-example` prints a file with every key")
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
@@ -292,7 +297,37 @@ impl Config {
             },
             disks,
             links,
+            sections,
         })
+    }
+
+    /// Sections that differ between two configurations, without those that a running server can take over.
+    #[must_use]
+    pub fn changed_for_restart(&self, new: &Self) -> Vec<String> {
+        let fixed = |config: &Self| {
+            let mut sections = config.sections.clone();
+            sections.remove("hook");
+            if let Some(rtsp) = sections.get_mut("rtsp").and_then(toml::Value::as_table_mut) {
+                rtsp.remove("permit");
+                if self.has_users() && new.has_users() {
+                    rtsp.remove("users");
+                }
+            }
+            sections
+        };
+        let (old, new) = (fixed(self), fixed(new));
+        let names = old
+            .keys()
+            .chain(new.keys().filter(|name| !old.contains_key(*name)));
+        names
+            .filter(|name| old.get(*name) != new.get(*name))
+            .cloned()
+            .collect()
+    }
+
+    /// True if there is a users file.
+    pub(crate) fn has_users(&self) -> bool {
+        self.access.as_ref().is_some_and(|of| of.users.is_some())
     }
 }
 

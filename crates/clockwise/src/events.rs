@@ -82,6 +82,12 @@ impl Events {
         self.newest.send_modify(|_| ());
     }
 
+    /// The number of the newest event, or of the one before the first.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        *self.newest.borrow()
+    }
+
     /// A reader of the events after the one with the number `last`; without it, of those that come.
     #[must_use]
     pub fn read(self: &Arc<Self>, last: Option<u64>) -> EventReader {
@@ -114,6 +120,11 @@ impl EventReader {
             // The events own the sender, and the reader owns the events.
             self.news.changed().await.ok()?;
         }
+    }
+
+    /// The next event if it is there.
+    pub fn next_now(&mut self) -> Option<EventView> {
+        self.present().flatten()
     }
 
     /// The next event if it is there; `Some(None)` at the end.

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use self::queue::Queue;
 use crate::events::{EventReader, Events};
 use crate::wire::events::{EventKind, EventView};
@@ -53,7 +55,11 @@ pub struct HookConfig {
 }
 
 /// The running hooks. They end when the events do.
-pub struct Hooks(Option<JoinHandle<()>>);
+pub struct Hooks {
+    /// Told when other hooks take their place.
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Hooks {
     /// Starts hooks, whose queues are in the folder `state`.
@@ -61,13 +67,42 @@ impl Hooks {
     /// # Errors
     /// When the host has no thread or descriptor for them.
     pub fn start(hooks: &[HookConfig], events: &Arc<Events>, state: &Path) -> io::Result<Self> {
+        Self::start_after(events.newest(), hooks, events, state)
+    }
+
+    /// Puts other hooks in the place of these. No event is lost in between: a hook that stays finds its queue.
+    ///
+    /// # Errors
+    /// As [`Hooks::start`]; there are no hooks then.
+    pub fn replace(
+        &mut self,
+        hooks: &[HookConfig],
+        events: &Arc<Events>,
+        state: &Path,
+    ) -> io::Result<()> {
+        let newest = events.newest();
+        self.stop.send_replace(true);
+        self.join();
+        *self = Self::start_after(newest, hooks, events, state)?;
+        Ok(())
+    }
+
+    /// Starts hooks for the events after the one with this number.
+    fn start_after(
+        newest: u64,
+        hooks: &[HookConfig],
+        events: &Arc<Events>,
+        state: &Path,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
         if hooks.is_empty() {
-            return Ok(Self(None));
+            return Ok(Self { stop, thread: None });
         }
         let hooks = hooks.iter().map(|config| Hook {
             queue: Queue::open(state, &config.target.to_string()),
             config: config.clone(),
-            events: events.read(None),
+            events: events.read(Some(newest)),
+            stopped: stopped.clone(),
             failures: 0,
         });
         let hooks: Vec<_> = hooks.collect();
@@ -86,12 +121,19 @@ impl Hooks {
                 }
             });
         })?;
-        Ok(Self(Some(thread)))
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Waits until all events are in the queues. The events must have been closed.
-    pub fn close(self) {
-        if let Some(thread) = self.0 {
+    pub fn close(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
             // A panic has been logged.
             let _ = thread.join();
         }
@@ -105,12 +147,14 @@ struct Hook {
     config: HookConfig,
     queue: Queue,
     events: EventReader,
+    /// Becomes true when another hook takes the place of this one.
+    stopped: watch::Receiver<bool>,
     /// Failed deliveries since the last one that succeeded.
     failures: u32,
 }
 
 impl Hook {
-    /// Takes in events and delivers them, until the events end.
+    /// Takes in events and delivers them, until the events end or another hook takes its place.
     async fn run(mut self) {
         let mut attempt: Option<Attempt> = None;
         loop {
@@ -125,15 +169,26 @@ impl Hook {
             };
             tokio::select! {
                 event = self.events.next() => match event {
-                    Some(event) if self.wants(event.kind) => self.queue.push(event),
-                    Some(_) => {}
+                    Some(event) => self.take(event),
                     None => return,
                 },
+                () = stopped(&mut self.stopped) => {
+                    while let Some(event) = self.events.next_now() {
+                        self.take(event);
+                    }
+                    return;
+                }
                 result = delivered => {
                     attempt = None;
                     self.note(result);
                 }
             }
+        }
+    }
+
+    fn take(&mut self, event: EventView) {
+        if self.wants(event.kind) {
+            self.queue.push(event);
         }
     }
 
@@ -168,6 +223,14 @@ impl Hook {
                 self.failures = self.failures.saturating_add(1);
             }
         }
+    }
+}
+
+/// Returns when it is true.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|is_stopped| *is_stopped).await.is_err() {
+        // Without the sender nothing stops it.
+        std::future::pending().await
     }
 }
 

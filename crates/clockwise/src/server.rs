@@ -218,6 +218,25 @@ impl Server {
         self.metrics
     }
 
+    /// Takes over what can change while streams run: users and their rights, and hooks. Returns the sections that need
+    /// a restart.
+    ///
+    /// # Errors
+    /// If a file that the configuration names is not valid; users and rights stay as they were then.
+    pub fn reload(&mut self, old: &Config, new: &Config) -> Result<Vec<String>, Failure> {
+        let access = self.app.access.as_ref().zip(new.access.as_ref());
+        // Logins neither begin nor end while clients are connected.
+        let access = access.filter(|_| old.has_users() == new.has_users());
+        if let Some((access, config)) = access {
+            access.reload(config).map_err(access_failure)?;
+        }
+        if old.hooks != new.hooks {
+            let replaced = self.hooks.replace(&new.hooks, &self.app.events, &old.state);
+            replaced.map_err(|error| host_failure("start the thread for hooks", &error))?;
+        }
+        Ok(old.changed_for_restart(new))
+    }
+
     /// Waits until another server has opened the pool. Returns the evidence. The caller then closes this server.
     pub async fn taken_over(&self) -> String {
         ownership::taken_over(self.taken_over.clone()).await
@@ -375,9 +394,12 @@ fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
     let access = config.access.as_ref();
     let access = access.filter(|of| is_served || of.accounts.is_some());
     let access = access.map(Access::open).transpose();
-    let access = access.map_err(|error| {
-        let failed = Failure::failed(error.to_string());
-        match error {
+    Ok(access.map_err(access_failure)?.map(Arc::new))
+}
+
+fn access_failure(error: AccessError) -> Failure {
+    let failed = Failure::failed(error.to_string());
+    match error {
             AccessError::Users(UsersError::Open(path, _))
             | AccessError::Accounts(AccountsError::Open(path, _)) => {
                 failed.help(format!("make it readable by its owner only: chmod 600 {}", path.display()))
@@ -389,8 +411,6 @@ fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
                 "make the file with `htdigest -c FILE {REALM} NAME` as this server's user, and name it as `users` in [rtsp]"
             )),
         }
-    })?;
-    Ok(access.map(Arc::new))
 }
 
 /// Opens the audit log. The server works without one.

@@ -315,11 +315,6 @@ impl Serve {
         self.signal(rustix::process::Signal::CONT);
     }
 
-    /// Tells it that its terminal is closed.
-    pub fn hang_up(&self) {
-        self.signal(rustix::process::Signal::HUP);
-    }
-
     /// Waits for its end; returns the exit status and the log.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String) {

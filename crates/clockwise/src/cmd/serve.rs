@@ -1,5 +1,6 @@
 //! `clockwise serve`.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,13 @@ async fn hung_up(hangup: &mut Option<Signal>) {
     }
 }
 
+/// A wish of the administrator.
+enum Wish {
+    End(EndSignal),
+    /// To read the configuration again.
+    Reload,
+}
+
 /// A signal that tells the server to end.
 #[derive(Clone, Copy)]
 struct EndSignal {
@@ -80,6 +88,8 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Option<Signal>,
+    /// True if SIGHUP is the end of the terminal.
+    is_hangup_the_end: bool,
 }
 
 impl Signals {
@@ -88,22 +98,38 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
-            // The end of the terminal ends the server, unless SIGHUP was ignored at the start.
+            // It is ignored if it was ignored at the start.
             hangup: if ignores_hangup() {
                 None
             } else {
                 Some(listen(SignalKind::hangup())?)
             },
+            is_hangup_the_end: std::io::stderr().is_terminal(),
         })
     }
 
-    async fn next(&mut self) -> EndSignal {
+    async fn wish(&mut self) -> Wish {
         let (name, kind) = tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
             _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
-            () = hung_up(&mut self.hangup) => ("SIGHUP", SignalKind::hangup()),
+            () = hung_up(&mut self.hangup) => match self.is_hangup_the_end {
+                true => ("SIGHUP", SignalKind::hangup()),
+                false => return Wish::Reload,
+            },
         };
-        EndSignal { name, kind }
+        Wish::End(EndSignal { name, kind })
+    }
+
+    /// The next signal that tells the server to end.
+    async fn next(&mut self) -> EndSignal {
+        loop {
+            match self.wish().await {
+                Wish::End(signal) => return signal,
+                Wish::Reload => {
+                    tracing::warn!("the configuration is read again only while the server serves")
+                }
+            }
+        }
     }
 }
 
@@ -132,31 +158,37 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
 /// Reads the configuration, and serves on threads of its own.
 fn start(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
+    let again = || cli.configuration();
     let mut panics = panics::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| host_failure("start the server's threads", &error))?;
-    let served = runtime.block_on(serve(&config, output, &mut panics));
+    let served = runtime.block_on(serve(config, again, output, &mut panics));
     // Does not wait for threads that a disk or a panic blocks.
     runtime.shutdown_background();
     served
 }
 
-/// Serves until a signal, a panic or another server ends it.
-async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<ExitCode, Failure> {
+/// Serves until a signal, a panic or another server ends it. `again` reads the configuration again.
+async fn serve(
+    mut config: Config,
+    again: impl Fn() -> Result<Config, Failure>,
+    output: &Output,
+    panics: &mut Panics,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let manager = Arc::new(ServiceManager::of_environment());
     manager.status("opening the pool");
     let opening = output.spinner("opening the pool");
     let started = tokio::select! {
-        started = Server::start(config) => Ok(started),
+        started = Server::start(&config) => Ok(started),
         () = panics.happened() => Ok(Err(panicked(panics))),
        received = signals.next() => Err(received),
     };
     opening.finish_and_clear();
-    let server = match started {
+    let mut server = match started {
         Ok(server) => server?,
         Err(received) => {
             tracing::warn!(
@@ -166,21 +198,26 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
             return Ok(received.exit_code());
         }
     };
-    announce(&server, config, output);
-    let ending = tell_serving(&manager, &server, config);
-    let taken_over = tokio::select! {
-        what = server.taken_over() => {
-            tracing::error!("{what}; the server is ending");
-            Some(Failure::taken_over(what).help(engine::pool::TWO_SERVERS_REMEDY))
+    announce(&server, &config, output);
+    let ending = tell_serving(&manager, &server, &config);
+    let taken_over = loop {
+        tokio::select! {
+            what = server.taken_over() => {
+                tracing::error!("{what}; the server is ending");
+                break Some(Failure::taken_over(what).help(engine::pool::TWO_SERVERS_REMEDY));
+            }
+            wish = signals.wish() => match wish {
+                Wish::End(received) => {
+                    tracing::info!(
+                        signal = received.name,
+                        "ending: streams end, and all acknowledged writes are made durable"
+                    );
+                    break None;
+                }
+                Wish::Reload => reload(&mut server, &mut config, again()),
+            },
+            () = panics.happened() => break None,
         }
-       received = signals.next() => {
-            tracing::info!(
-                signal = received.name,
-                "ending: streams end, and all acknowledged writes are made durable"
-            );
-            None
-        }
-        () = panics.happened() => None,
     };
     manager.stopping("making all acknowledged writes durable");
     ending.send_replace(true);
@@ -200,6 +237,36 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
         }
         (None, Ok(Some(at_once))) => Ok(at_once),
         (None, Err(failure)) => Err(failure),
+    }
+}
+
+/// Takes over a configuration that was read again. One that is not valid changes nothing.
+fn reload(server: &mut Server, config: &mut Config, new: Result<Config, Failure>) {
+    let reloaded = new.and_then(|new| Ok((server.reload(config, &new)?, new)));
+    match reloaded {
+        Ok((restart, new)) => {
+            tracing::info!("configuration read again: users, their rights and hooks are as in it");
+            if restart.is_empty() {
+                *config = new;
+            } else {
+                tracing::warn!(
+                    sections = restart.join(", "),
+                    "the server must be restarted for changes in these sections"
+                );
+                // They stay changed until then.
+                (config.hooks, config.access) = (new.hooks, new.access);
+            }
+        }
+        Err(failure) => {
+            let place = failure.place.as_ref();
+            let place = place.map(|of| format!("{}:{}:{}", of.file, of.line, of.column));
+            tracing::error!(
+                place,
+                error = failure.what,
+                help = failure.help,
+                "the configuration is not valid; keeping the previous one"
+            );
+        }
     }
 }
 

@@ -125,8 +125,16 @@ impl Queue {
         })
     }
 
-    /// Adds an event, durably.
+    /// Adds an event, durably. One that it has is not added again: the hook that was here before has taken it.
     pub(super) fn push(&mut self, event: EventView) {
+        if self
+            .left
+            .events
+            .back()
+            .is_some_and(|last| last.id >= event.id)
+        {
+            return;
+        }
         self.left.events.push_back(event.clone());
         self.append(&Line::Event(event), true);
         if self.left.events.len() > EVENTS_MAX

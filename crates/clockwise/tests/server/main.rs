@@ -41,6 +41,7 @@ mod pool;
 mod pool_check;
 mod profile;
 mod refusals;
+mod reload;
 mod service;
 mod sim;
 mod sizes;

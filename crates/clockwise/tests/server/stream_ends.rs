@@ -162,28 +162,6 @@ fn a_stream_whose_bytes_cannot_go_anywhere_is_given_up() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
-/// True if programs started here ignore a closed terminal, as under `nohup`.
-fn ignores_hang_up() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").expect("of this process");
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.expect("the signals that it ignores").trim();
-    u64::from_str_radix(ignored, 16).expect("a mask") & 1 == 1
-}
-
-#[test]
-fn a_server_whose_terminal_is_closed_ends_like_one_that_is_told_to() {
-    let (site, server) = site();
-    server.hang_up();
-    if ignores_hang_up() {
-        site.run(&["volume", "list"]).done();
-        assert_eq!(server.terminate().0, Some(0));
-        return;
-    }
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("SIGHUP") && log.contains("ended"), "{log}");
-}
-
 #[test]
 fn a_recording_that_the_range_is_too_short_for_says_so() {
     let (site, server) = site();

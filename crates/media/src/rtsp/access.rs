@@ -15,6 +15,7 @@ mod users;
 mod visitor;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use sched::units::{Nanos, Time};
@@ -73,22 +74,14 @@ pub enum AccessError {
     Random,
 }
 
-/// The users of a server.
-pub struct Access {
+/// The users file and the rights of its users.
+struct UsersRules {
     users: Option<Users>,
     permits: Vec<Permit>,
-    accounts: Option<Accounts>,
-    penalties: Penalties,
-    nonces: Nonces,
-    sign_ins: SignIns,
 }
 
-impl Access {
-    /// Reads the users.
-    ///
-    /// # Errors
-    /// When a file cannot be read, is invalid, or is accessible to others than its owner.
-    pub fn open(config: &AccessConfig) -> Result<Self, AccessError> {
+impl UsersRules {
+    fn open(config: &AccessConfig) -> Result<Self, UsersError> {
         let users = config.users.as_deref().map(Users::open).transpose()?;
         for Permit { user, .. } in &config.permits {
             // The user may be added later.
@@ -102,11 +95,50 @@ impl Access {
         Ok(Self {
             users,
             permits: config.permits.clone(),
+        })
+    }
+}
+
+/// The users of a server.
+pub struct Access {
+    rules: RwLock<UsersRules>,
+    accounts: Option<Accounts>,
+    penalties: Penalties,
+    nonces: Nonces,
+    sign_ins: SignIns,
+}
+
+impl Access {
+    /// Reads the users.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is invalid, or is accessible to others than its owner.
+    pub fn open(config: &AccessConfig) -> Result<Self, AccessError> {
+        Ok(Self {
+            rules: RwLock::new(UsersRules::open(config)?),
             accounts: config.accounts.as_deref().map(Accounts::open).transpose()?,
             penalties: Penalties::default(),
             nonces: Nonces::new().map_err(|_| AccessError::Random)?,
             sign_ins: SignIns::default(),
         })
+    }
+
+    /// Reads the users file, its permits and the accounts again. The path of the accounts stays as it was.
+    ///
+    /// # Errors
+    /// As [`Access::open`]; nothing has changed then.
+    pub fn reload(&self, config: &AccessConfig) -> Result<(), AccessError> {
+        let rules = UsersRules::open(config)?;
+        if let Some(accounts) = &self.accounts {
+            accounts.reload()?;
+        }
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        Ok(())
+    }
+
+    fn rules(&self) -> RwLockReadGuard<'_, UsersRules> {
+        // It is replaced as a whole.
+        self.rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The accounts, if there are any.
@@ -118,7 +150,7 @@ impl Access {
     /// The secret of a user, from the accounts or the current users file.
     fn secret(&self, user: &str) -> Option<Secret> {
         let account = self.accounts.as_ref().and_then(|of| of.secret(user));
-        let from_file = || self.users.as_ref().and_then(|of| of.secret(user));
+        let from_file = || self.rules().users.as_ref().and_then(|of| of.secret(user));
         account.unwrap_or_else(from_file)
     }
 
@@ -128,13 +160,14 @@ impl Access {
         if let Some(is_allowed) = account.and_then(|of| of.allows(user, right, volume)) {
             return is_allowed;
         }
+        let rules = self.rules();
         // A user who was removed while logged in has no rights.
-        if self.users.is_none() {
+        if rules.users.is_none() {
             return false;
         }
         let is_for_media = !matches!(right, AccessRight::Change | AccessRight::Administer);
-        let mut permits = self.permits.iter().filter(|permit| permit.user == user);
-        (self.permits.is_empty() && is_for_media)
+        let mut permits = rules.permits.iter().filter(|permit| permit.user == user);
+        (rules.permits.is_empty() && is_for_media)
             || permits.any(|permit| permit.grant.allows(right, volume))
     }
 

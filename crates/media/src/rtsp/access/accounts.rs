@@ -284,6 +284,17 @@ impl Accounts {
         })
     }
 
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// As [`Accounts::open`]; the accounts stay as they were then.
+    pub(super) fn reload(&self) -> Result<(), AccountsError> {
+        // A change must not come between reading and replacing.
+        let mut users = self.users();
+        *users = read(&self.path)?;
+        Ok(())
+    }
+
     fn users(&self) -> MutexGuard<'_, BTreeMap<String, UserRecord>> {
         // It is replaced as a whole.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
