@@ -58,7 +58,10 @@ fn rights_and_hooks_change_while_a_camera_is_recorded() {
         "[[hook]]\non = [\"recording-ended\"]\nrun = [\"touch\", \"{}\"]\n",
         taken.display()
     );
-    let changed = before.replace(OF_PAUL, "").replace("64MiB", "65MiB") + &hook;
+    let changed = before
+        .replace(OF_PAUL, "")
+        .replace("total = \"64MiB\"", "total = \"66MiB\"")
+        + &hook;
     std::fs::write(site.config(), &changed).expect("it can be written");
     hang_up();
     logged("must be restarted for changes in these sections");
