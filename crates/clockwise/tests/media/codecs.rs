@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use testkit::rtsp::files::{clip, closed, export, sums};
+use testkit::rtsp::files::{clip, closed, closed_after, export, newest, sums};
 use testkit::rtsp::http::{get, http};
 use testkit::rtsp::peers::{SEEN, ffmpeg};
 use testkit::rtsp::{Client, SDP_TYPE, TCP, rtp, serving};
@@ -167,8 +167,9 @@ fn av1_comes_back_from_files_and_lists() {
 fn record(site: &Site, address: SocketAddr, clip: &str) -> String {
     let to = ["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp"];
     let url = format!("rtsp://{address}/cam");
+    let before = newest(site);
     outcome(ffmpeg().args(["-i", clip]).args(to).arg(&url)).done();
-    closed(site)
+    closed_after(site, before)
 }
 
 /// Pictures that browsers do not play are in files, and their sound is in lists.

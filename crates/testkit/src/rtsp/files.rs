@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use serde_json::Value;
+
 use super::peers::{self, SUMS, ffmpeg};
 use crate::site::{Site, outcome};
 use crate::skip::{have, tool};
@@ -53,23 +55,41 @@ pub fn record_as(
     let to = ["-rtsp_transport", transport, &url];
     let mut publish = ffmpeg();
     publish.args(["-re", "-i", clip]).args(copied);
+    let before = newest(site);
     outcome(publish.args(sent).args(to)).done();
+    closed_after(site, before)
+}
+
+/// The last recording that is listed.
+fn last(site: &Site) -> Option<Value> {
+    let list = site.json(&["recording", "list", "cam"]);
+    list.as_array().and_then(|list| list.last()).cloned()
+}
+
+fn number(of: &Value) -> u64 {
+    of["number"].as_u64().expect("a number")
+}
+
+/// The number of the last recording that is listed; 0 if there is none.
+pub fn newest(site: &Site) -> u64 {
+    last(site).map_or(0, |last| number(&last))
+}
+
+/// Waits until a recording after this one is closed: a sender may be gone before its recording is listed. Returns its
+/// number.
+pub fn closed_after(site: &Site, before: u64) -> String {
+    until("a new recording is listed", || newest(site) > before);
     closed(site)
 }
 
 /// Waits until nothing is recorded any more, and says which recording was the last.
 pub fn closed(site: &Site) -> String {
-    let mut number = 0;
+    let mut closed = None;
     until("the recording is closed", || {
-        let list = site.json(&["recording", "list", "cam"]);
-        let last = list.as_array().and_then(|list| list.last()).cloned();
-        let Some(last) = last.filter(|of| of["is_recorded"] == false) else {
-            return false;
-        };
-        number = last["number"].as_u64().expect("a number");
-        true
+        closed = last(site).filter(|of| of["is_recorded"] == false);
+        closed.is_some()
     });
-    number.to_string()
+    number(&closed.expect("a recording")).to_string()
 }
 
 /// Has a recording made a file; where that is.
