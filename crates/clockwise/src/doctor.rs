@@ -112,7 +112,7 @@ impl Report {
 pub struct RunningServer {
     /// Its process.
     pub pid: u32,
-    /// What it says of itself.
+    /// Its status, as its API reports it.
     pub status: Result<StatusView, Failure>,
 }
 

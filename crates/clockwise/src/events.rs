@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// What is there for a reader now: the number, and how many are lost.
+    /// The events for a reader now: the number, and how many are lost.
     fn seen(reader: &mut EventReader) -> Vec<(u64, bool, Option<u64>)> {
         let mut seen = Vec::new();
         loop {

@@ -86,7 +86,7 @@ pub enum UserCommand {
 /// Rights in volumes.
 #[derive(clap::Args, Debug)]
 pub struct RightArgs {
-    /// What the user may do: live, recordings, export, record, change, administer, separated by commas; play is the
+    /// The rights: live, recordings, export, record, change, administer, separated by commas; play is the
     /// first three.
     #[arg(long, value_delimiter = ',', required = true, value_name = "RIGHT", value_parser = parse_rights)]
     may: Vec<Rights>,

@@ -44,7 +44,7 @@ fn advice(denied: &str) -> (&'static str, &'static str) {
     )
 }
 
-/// What the server was denied; if none runs, what this process is.
+/// The rights that were denied to the server; if none runs, those that are denied to this process.
 fn denied(server: Option<&RunningServer>) -> Vec<String> {
     if let Some(server) = server {
         let status = server.status.as_ref().ok();

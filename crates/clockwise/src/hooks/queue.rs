@@ -36,7 +36,7 @@ enum Line {
     Event(EventView),
     /// All events up to this number have been delivered.
     Delivered(u64),
-    /// So many events up to this number were dropped.
+    /// The queue has dropped `count` events, the last of them with this number.
     Dropped { id: u64, count: u64 },
 }
 
@@ -221,7 +221,7 @@ fn text(line: &Line) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What is left of the queue in a file. A last line that is not whole is ignored: the server ended while it was written.
+/// Reads the rest of the queue from a file. It ignores a last line that is not whole: the server ended while it wrote that.
 fn read(path: &Path) -> Result<Left, String> {
     let file = match File::open(path) {
         Ok(file) => file,

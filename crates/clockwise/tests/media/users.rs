@@ -2,14 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 
 use crate::browser::says;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::StreamOwned;
 use testkit::rtsp::browser::Browser;
 use testkit::rtsp::login::DigestUser;
-use testkit::rtsp::tls::{Certificate, write};
+use testkit::rtsp::tls::{Certificate, client, write};
 use testkit::rtsp::{SDP_TYPE, rtp, sdp};
 use testkit::site::{ReadyServer, Site, read_text};
 use testkit::skip::have;
@@ -54,17 +52,8 @@ fn asked(
     headers: &str,
     body: &str,
 ) -> Option<(u16, String)> {
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.der.clone()).expect("a certificate");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let tls = ClientConnection::new(Arc::new(config), ServerName::from(at.ip())).expect("a client");
     let socket = TcpStream::connect(at).expect("the server listens");
-    let mut stream = StreamOwned::new(tls, socket);
+    let mut stream = StreamOwned::new(client(at, certificate), socket);
     let length = body.len();
     let request = format!(
         "{line} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n{headers}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"

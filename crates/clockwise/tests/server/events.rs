@@ -106,7 +106,7 @@ fn a_failing_disk_and_an_unreachable_camera_are_events_for_all_that_follow() {
     );
     let number = |event: &Value| event["id"].as_u64().expect("a number");
     assert!(number(&lost) > number(&failed));
-    // Who comes later gets what it has not seen.
+    // A later follower gets the events that it has not seen.
     assert_eq!(
         Follower::new(&site, Some(number(&lost) - 1))
             .next()

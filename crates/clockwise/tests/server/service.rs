@@ -56,7 +56,7 @@ fn the_unit_is_valid_and_exposes_little() {
     assert_eq!(check(&verify), "");
     let exposed = format!("--threshold={EXPOSURE_MAX}");
     check(&["security", "--no-pager", "--offline=true", &exposed, &unit]);
-    // What users may add to it is valid, too.
+    // The additions for users are valid, too.
     for addition in ["fuse.conf", "smart.conf"] {
         let folder = folder.path().join("clockwise.service.d");
         std::fs::create_dir_all(&folder).expect("a folder");

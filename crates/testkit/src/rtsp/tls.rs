@@ -90,8 +90,8 @@ pub fn serving(more: &str) -> (Site, ReadyServer, Certificate, SocketAddr) {
     (site, serve, certificate, address.expect("an address"))
 }
 
-/// A client that takes this certificate alone.
-pub fn connect(address: SocketAddr, certificate: &Certificate) -> Client {
+/// The state of a client that takes this certificate alone.
+pub fn client(address: SocketAddr, certificate: &Certificate) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der.clone()).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -101,10 +101,14 @@ pub fn connect(address: SocketAddr, certificate: &Certificate) -> Client {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::from(address.ip());
-    let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
-    let mut client = Client::connect(address);
-    client.tls = Some(tls);
-    client
+    ClientConnection::new(Arc::new(config), name).expect("a client")
+}
+
+/// A connection that takes this certificate alone.
+pub fn connect(address: SocketAddr, certificate: &Certificate) -> Client {
+    let mut connection = Client::connect(address);
+    connection.tls = Some(client(address, certificate));
+    connection
 }
 
 /// A client that has only said that it begins.

@@ -9,7 +9,7 @@ pub(super) fn values(text: &str, begin: &str) -> Vec<f64> {
     last.map(|value| value.parse().expect("a number")).collect()
 }
 
-/// What a scrape tells of a family.
+/// A family of metrics in a scrape.
 #[derive(Default, Debug)]
 pub(super) struct Family {
     pub(super) kind: String,
