@@ -363,10 +363,12 @@ fn a_browser_signs_in() {
     };
     browser.does(&sign_in("of nobody"));
     browser.does(&says("unknown user or wrong password: "));
-    browser.does(&sign_in("of anna & \"Co\""));
-    until("the browser has signed in", || {
-        read_text(&site.path("audit.jsonl")).contains("\"status\":204")
-    });
+    // The form would open the page itself, at the same time as the test does.
+    let login = serde_json::json!({ "user": "anna", "password": "of anna & \"Co\"" });
+    browser.does(&format!(
+        "fetch('/signin', {{ method: 'POST', headers: {{ 'Content-Type': 'application/json' }}, body: JSON.stringify({login}) }})
+            .then(answer => {{ if (answer.status !== 204) throw new Error(answer.status); }})"
+    ));
     assert_eq!(browser.open(&page), Ok(200));
     browser.does("document.title === 'Recordings' ? Promise.resolve() : Promise.reject(new Error(location.href))");
     browser.close();
