@@ -26,6 +26,13 @@ fn watching(site: &testkit::site::Site) -> usize {
     list.iter().filter(|of| of["does"] == "watches").count()
 }
 
+/// What a report about the page's video waits for: that so many frames were decoded, by WebRTC.
+fn shown(frames: u32) -> String {
+    when(&format!(
+        "video.srcObject && video.getVideoPlaybackQuality().totalVideoFrames > {frames}"
+    ))
+}
+
 /// The tracks that the page gets by WebRTC, and whether they are silent.
 fn heard(browser: &mut Browser) -> String {
     let tracks = browser.does("Promise.resolve(document.getElementById('video').srcObject.getTracks().map(of => of.kind + of.muted).sort())");
@@ -43,8 +50,8 @@ fn the_live_page_plays_by_webrtc() {
     let mut browser = Browser::start(site.folder.path(), None);
     let page = format!("http://{}/media/cam/live/", http(&serve));
     assert_eq!(browser.open(&page), Ok(200));
-    let played = browser.does(&when("video.srcObject && video.currentTime > 3"));
-    assert!(number(&played, "frames") > 25.0, "{played}");
+    let played = browser.does(&shown(25));
+    assert_eq!(number(&played, "width"), 320.0, "{played}");
     assert_eq!(heard(&mut browser), r#"["audiofalse","videofalse"]"#);
     assert_eq!(watching(&site), 1);
     // Another page takes its place, and has no WebRTC.
