@@ -1,12 +1,14 @@
 //! The commands. Each is a client of the control API, except those that work on disks or files without a
-//! server: `serve`, `doctor`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
+//! server: `init`, `serve`, `doctor`, `pool create`, `pool check`, `disk measure`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
 mod camera;
 mod disk;
 mod doctor;
 mod events;
+mod init;
 mod pool;
+mod question;
 mod recording;
 mod serve;
 mod session;
@@ -28,7 +30,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::client::ApiClient;
-use crate::config::{Config, DEFAULT_PATH};
+use crate::config::{self, Config, LOCAL_PATH};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 use crate::print::{Format, Output};
 
@@ -59,7 +61,7 @@ pub struct Cli {
     /// The server's control socket [default: `api` of the configuration, or /run/clockwise/api.sock].
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// The configuration file [default: clockwise.toml].
+    /// The configuration file [default: clockwise.toml, or /etc/clockwise/clockwise.toml if only that exists].
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
     pub config: Option<PathBuf>,
     /// The command.
@@ -70,6 +72,9 @@ pub struct Cli {
 /// A command.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Make the first pool of this host: show its drives and what is on them, ask, measure them, and write the
+    /// configuration.
+    Init(init::Args),
     /// Serve the pool that the configuration describes, until SIGTERM or Ctrl-C.
     Serve(serve::Args),
     /// Create, show or check a pool.
@@ -130,9 +135,15 @@ pub enum Command {
 }
 
 impl Cli {
+    /// The path of the configuration.
+    fn config_path(&self) -> PathBuf {
+        let default = || config::default_path().to_owned();
+        self.config.clone().unwrap_or_else(default)
+    }
+
     /// Reads the configuration.
     pub(crate) fn configuration(&self) -> Result<Config, Failure> {
-        Config::read(self.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH)))
+        Config::read(&self.config_path())
     }
 
     /// The client for the server: --socket, else the API socket of the configuration, else the default
@@ -141,13 +152,14 @@ impl Cli {
         if let Some(socket) = &self.socket {
             return Ok(ApiClient::new(socket));
         }
-        match &self.config {
-            Some(config) => Ok(ApiClient::new(Config::read(config)?.api)),
-            None if Path::new(DEFAULT_PATH).exists() => {
-                Ok(ApiClient::new(Config::read(Path::new(DEFAULT_PATH))?.api))
-            }
-            None => Ok(ApiClient::new(DEFAULT_SOCKET)),
+        if self.config.is_some() || Path::new(LOCAL_PATH).exists() {
+            return Ok(ApiClient::new(self.configuration()?.api));
         }
+        // The host's server may run with an earlier text of its configuration.
+        let of_host = Config::read(Path::new(config::SYSTEM_PATH));
+        Ok(ApiClient::new(
+            of_host.map_or(DEFAULT_SOCKET.into(), |config| config.api),
+        ))
     }
 }
 
@@ -182,6 +194,7 @@ fn name_in_path(name: &str) -> Option<String> {
 
 fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     match &cli.command {
+        Command::Init(args) => init::run(cli, args, output),
         Command::Serve(args) => serve::run(cli, args, output),
         Command::Pool(command) => pool::run_pool(cli, command, output),
         Command::Disk(command) => disk::run_disk(cli, command, output),

@@ -42,8 +42,22 @@ use media::rtsp::access::AccessConfig;
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
 pub const EXAMPLE: &str = include_str!("../../../docs/guide/clockwise.toml");
 
-/// The default path of the configuration.
-pub const DEFAULT_PATH: &str = "clockwise.toml";
+/// The path of the configuration in the working folder, which is the default if it exists.
+pub const LOCAL_PATH: &str = "clockwise.toml";
+
+/// The path of the configuration of the host's service, which is the default elsewhere.
+pub const SYSTEM_PATH: &str = "/etc/clockwise/clockwise.toml";
+
+/// The default path of the configuration: [`LOCAL_PATH`], or [`SYSTEM_PATH`] if only that exists.
+#[must_use]
+pub fn default_path() -> &'static Path {
+    let local = Path::new(LOCAL_PATH);
+    let system = Path::new(SYSTEM_PATH);
+    match !local.exists() && system.exists() {
+        true => system,
+        false => local,
+    }
+}
 
 /// The default memory for buffers.
 pub const MEMORY_DEFAULT: Bytes = Bytes::from_mib(256);
@@ -214,13 +228,13 @@ impl Config {
             failure.help(if path.exists() {
                 "give a configuration file that this user may read"
             } else {
-                "create one with: clockwise serve --print-example > clockwise.toml"
+                "`clockwise init` makes one with a pool on this host's disks, and `clockwise serve --print-example > clockwise.toml` one to try"
             })
         })?;
         Self::from_source(&source)
     }
 
-    fn from_source(source: &SourceFile<'_>) -> Result<Self, Failure> {
+    pub(crate) fn from_source(source: &SourceFile<'_>) -> Result<Self, Failure> {
         let file: File = source.parse().map_err(|failure| {
             failure.help("`clockwise serve --print-example` prints a file with every key")
         })?;

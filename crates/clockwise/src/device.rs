@@ -11,6 +11,7 @@
 //! * `file:PATH` for a file, so for an emulated drive too. A file that is moved is another disk.
 
 mod cable;
+mod drives;
 mod users;
 
 use std::fs;
@@ -19,6 +20,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 pub use cable::cable;
+pub use drives::Drive;
 
 /// The identity of a file keeps at most this many bytes of its path, the last ones.
 const PATH_BYTES_MAX: usize = 180;

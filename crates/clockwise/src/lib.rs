@@ -13,6 +13,7 @@ pub mod doctor;
 mod events;
 pub mod exports;
 pub mod failure;
+pub mod first_pool;
 pub mod hooks;
 pub mod http;
 mod local_time;

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`content`] | what is on it, by known signatures |
 //! | [`target`] | the device, file or emulated drive: its identity, the conditions of its use, the way it is opened |
 //! | [`driver`] | serves the requests of a measurement in real time |
 //! | [`samples`] | the file of samples, from which an interrupted measurement continues |
@@ -13,7 +14,7 @@
 //!
 //! Left out: estimates of times that cannot be measured. A report names the assumptions.
 
-mod content;
+pub mod content;
 pub mod driver;
 pub mod evidence;
 pub mod report;

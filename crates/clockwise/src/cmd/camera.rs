@@ -1,6 +1,5 @@
 //! `clockwise camera`.
 
-use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,10 +8,11 @@ use clap::Subcommand;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::Serialize;
 
+use super::question::{asked, has_person};
 use super::source::{certificates, gaps, path, recording, state};
 use super::{block_on, volume};
 use crate::client::ApiClient;
-use crate::failure::{Failure, host_failure};
+use crate::failure::Failure;
 use crate::print::{Output, list, table};
 use crate::quantity::{Rate, Size, WholeUnits, parse_rate, parse_size, parse_time};
 use crate::text::printable;
@@ -158,7 +158,7 @@ fn add(client: &ApiClient, args: &AddArgs, output: &Output) -> Result<(), Failur
 /// Asks whether the recordings of a camera may be deleted.
 fn confirm(source: &SourceView, output: &Output) -> Result<(), Failure> {
     let volume = printable(&source.volume);
-    if output.is_json() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !has_person(output) {
         return Err(Failure::bad_input(format!(
             "`--recordings` deletes volume {volume} with all recordings in it"
         ))
@@ -167,11 +167,7 @@ fn confirm(source: &SourceView, output: &Output) -> Result<(), Failure> {
     let question = format!(
         "Volume {volume} will be deleted with all recordings in it. Type {volume} to go on: "
     );
-    let mut line = String::new();
-    let answer =
-        write!(io::stderr(), "{question}").and_then(|()| io::stdin().lock().read_line(&mut line));
-    answer.map_err(|error| host_failure("read an answer", &error))?;
-    match line.trim() == source.volume {
+    match asked(&question)? == source.volume {
         true => Ok(()),
         false => Err(Failure::bad_input(
             "the answer is not the name of the volume, so nothing is removed",

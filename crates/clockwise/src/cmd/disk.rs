@@ -2,8 +2,10 @@
 
 mod measure;
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use ::measure::facts::Effort;
 use clap::Subcommand;
 use sched::profile::DriveProfile;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -70,6 +72,18 @@ pub(super) fn run_disk(
         DiskCommand::Measure(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures a disk of a new pool with writes, which destroy all data on it, and writes its profile.
+pub(super) fn measure_all(
+    cli: &Cli,
+    device: &Path,
+    profile: &Path,
+    effort: Effort,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let args = measure::MeasureArgs::destroying(device, profile, effort);
+    measure::run(cli, &args, output)
 }
 
 /// A sentence about the measured service times behind a profile.

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use super::{Cli, DEFAULT_SOCKET, block_on};
 use crate::client::ApiClient;
-use crate::config::{Config, DEFAULT_PATH};
+use crate::config::Config;
 use crate::doctor::{self, Finding, Level, Report, RunningServer};
 use crate::failure::{Failure, FailureKind};
 use crate::print::Output;
 
 pub(super) fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
-    let file = cli.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
-    let config = Config::read(file);
+    let file = cli.config_path();
+    let config = Config::read(&file);
     let socket = match (&cli.socket, &config) {
         (Some(socket), _) => socket,
         (None, Ok(config)) => &config.api,
@@ -22,7 +22,7 @@ pub(super) fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         pid,
         status: block_on(ApiClient::new(socket).get("/v1/status")),
     });
-    let report = doctor::examine(file, &config, server.as_ref());
+    let report = doctor::examine(&file, &config, server.as_ref());
     output.result(&report, || text(&report))?;
     Ok(match report.count(Level::Wrong) {
         0 => ExitCode::SUCCESS,

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use engine::pool::{CheckFinding, CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
+use serde::Serialize;
 
 use super::{Cli, block_on};
+use crate::config::Config;
 use crate::disks::{self, MissingFiles};
 use crate::failure::{Failure, FailureKind};
 use crate::print::{Output, counted, list, warning_lines};
@@ -51,6 +53,43 @@ pub(super) fn run_pool(
     }
 }
 
+/// A pool that was made.
+#[derive(Serialize)]
+pub(super) struct Created {
+    pub(super) name: String,
+    pub(super) disks: usize,
+    pub(super) extent_bytes: u64,
+    pub(super) profiles_are_measured: bool,
+}
+
+/// Makes the pool of a configuration.
+pub(super) fn make(
+    config: &Config,
+    extent: Option<Bytes>,
+    force: bool,
+    output: &Output,
+) -> Result<Created, Failure> {
+    let options = CreateOptions {
+        name: config.open.name.clone(),
+        extent_bytes: extent,
+        force,
+    };
+    // Before any file is created for the pool.
+    options.check().map_err(pool_failure)?;
+    output.during("creating the pool", || {
+        let opened = disks::open(config, MissingFiles::Make)?;
+        let profiles_are_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
+        let extent = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+        opened.made.keep();
+        Ok(Created {
+            disks: config.disks.len(),
+            extent_bytes: extent.get(),
+            profiles_are_measured,
+            name: options.name,
+        })
+    })
+}
+
 fn create(
     cli: &Cli,
     extent: Option<Bytes>,
@@ -58,36 +97,19 @@ fn create(
     output: &Output,
 ) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
-    let options = CreateOptions {
-        name: config.open.name.clone(),
-        extent_bytes: extent.or(config.extent),
-        force,
-    };
-    // Before any file is created for the pool.
-    options.check().map_err(pool_failure)?;
-    let count = config.disks.len();
-    let (extent, is_measured) = output.during("creating the pool", || {
-        let opened = disks::open(&config, MissingFiles::Make)?;
-        let is_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
-        let extent = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
-        opened.made.keep();
-        Ok::<_, Failure>((extent, is_measured))
-    })?;
-    let created = serde_json::json!({
-        "name": options.name, "disks": count, "extent_bytes": extent.get(),
-        "profiles_are_measured": is_measured,
-    });
+    let wanted = extent.or(config.extent);
+    let created = make(&config, wanted, force, output)?;
     output.result(&created, || {
-        let note = if is_measured || options.extent_bytes.is_some() {
+        let note = if created.profiles_are_measured || wanted.is_some() {
             ""
         } else {
             "the extent size was chosen from profiles that were not measured; create the pool again with --extent and --force to change it\n"
         };
         format!(
             "created pool {:?} of {} with extents of {}; start it with `clockwise serve`\n{note}",
-            options.name,
-            counted(count as u64, "disk"),
-            Size(extent)
+            created.name,
+            counted(created.disks as u64, "disk"),
+            Size(Bytes(created.extent_bytes))
         )
     })?;
     Ok(ExitCode::SUCCESS)

@@ -3,21 +3,25 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 /// A folder with the parts of `/sys`, `/proc` and `/run` that are read.
-struct Host(TempDir);
+pub(super) struct Host(TempDir);
 
 impl Host {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+    pub(super) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
         let path = self.0.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 
     /// Adds a device in the folder `sys/devices/PLACE`.
-    fn device(&self, place: &str, number: &str, files: &[(&str, &str)]) {
+    pub(super) fn device(&self, place: &str, number: &str, files: &[(&str, &str)]) {
         let folder = format!("sys/devices/{place}");
         self.write(&format!("{folder}/dev"), format!("{number}\n"));
         for (name, text) in files {

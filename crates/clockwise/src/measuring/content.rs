@@ -16,7 +16,8 @@ use volume::ondisk::superblock::{Superblock, SuperblockError, second_copy_at};
 const PARTS_MAX: u32 = 1 << 16;
 
 /// The content of a device or file, in words. `None` if it is unknown, or cannot be read.
-pub(super) fn known(path: &Path) -> Option<&'static str> {
+#[must_use]
+pub fn known(path: &Path) -> Option<&'static str> {
     let mut file = opened(path)?;
     let bytes = file.seek(SeekFrom::End(0)).ok()?;
     let second = second_copy_at(SectorCount(bytes / SECTOR_BYTES));

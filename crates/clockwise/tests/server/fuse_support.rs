@@ -168,7 +168,7 @@ pub(crate) fn run(name: &str, arguments: &[&str]) -> String {
 }
 
 /// Runs a command when dropped, to undo what another did.
-pub(crate) struct Undo(&'static str, Vec<String>);
+pub(crate) struct Undo(pub(crate) &'static str, pub(crate) Vec<String>);
 
 impl Undo {
     pub(crate) fn new(name: &'static str, arguments: &[&str]) -> Self {

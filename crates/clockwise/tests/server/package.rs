@@ -14,12 +14,12 @@ use crate::service::rights;
 /// Longest time to fetch and install a new system.
 const NEW_SYSTEM_WITHIN: Duration = Duration::from_secs(600);
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Makes a package of the program of the tests.
-fn package(folder: &Path, version: &str) -> String {
+pub(crate) fn package(folder: &Path, version: &str) -> String {
     let mut make = Command::new(repository().join("tools/deb"));
     make.arg(clockwise().get_program()).arg(folder).arg(version);
     // Nobody fetches it.
@@ -27,31 +27,50 @@ fn package(folder: &Path, version: &str) -> String {
     made.out.trim().to_owned()
 }
 
-/// Runs the whole life of the package within `root`, in which the packages are in `/packages`. `prepare` are commands
-/// before it, in a mount namespace of their own.
-fn live(prepare: &str, root: &Path, packages: &Path, within: Duration) {
-    let rights = rights();
-    let script = repository().join("crates/clockwise/tests/support/package.sh");
-    std::fs::copy(&script, packages.join("package.sh")).expect("room");
+/// A command within `root` as its system, in namespaces of its own for mounts and processes. `prepare` are commands
+/// before it, in which `$1` is `root`; `packages` is its folder `/packages`, and `words` are arguments of `command`.
+pub(crate) fn inside(
+    prepare: &str,
+    root: &Path,
+    packages: &Path,
+    command: &str,
+    words: &[String],
+) -> Command {
     let commands = format!(
-        "set -eu\n{prepare}\nmkdir -p \"$1/packages\"\nmount --bind \"$2\" \"$1/packages\"\n\
-         mount -t proc proc \"$1/proc\"\nmount --rbind /dev \"$1/dev\"\nmount -t tmpfs tmpfs \"$1/run\"\n\
-         exec chroot \"$1\" sh -c 'cd /packages; exec ./package.sh /packages/*_1.0_*.deb /packages/*_1.1_*.deb \"$@\"' sh \"$3\" \"$4\""
+        "set -eu\nroot=$1 packages=$2\nshift 2\n{prepare}\nmkdir -p \"$root/packages\"\n\
+         mount --bind \"$packages\" \"$root/packages\"\nmount -t proc proc \"$root/proc\"\n\
+         mount --rbind /sys \"$root/sys\"\nmount --rbind /dev \"$root/dev\"\nmount -t tmpfs tmpfs \"$root/run\"\n\
+         exec chroot \"$root\" sh -c 'cd /packages; exec {command}' sh \"$@\""
     );
     let mut inside = tool("unshare");
     inside
-        .args([
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "sh",
-            "-c",
-            &commands,
-            "sh",
-        ])
+        .args(["--mount", "--pid", "--fork", "--kill-child"])
+        .args(["sh", "-c", &commands, "sh"])
         .args([root, packages])
-        .args([rights.limits.join(" "), rights.capabilities]);
+        .args(words);
+    inside
+}
+
+/// Puts this system under one whose changes are in memory, and gone with the namespace.
+pub(crate) const OVERLAY: &str = "mount -t tmpfs tmpfs \"$root\"\nmkdir \"$root/new\" \"$root/work\" \"$root/system\"\n\
+     mount -t overlay overlay -o \"lowerdir=/,upperdir=$root/new,workdir=$root/work\" \"$root/system\"\n\
+     root=$root/system";
+
+/// Copies a script of these tests to the packages.
+pub(crate) fn script(name: &str, packages: &Path) {
+    let script = repository()
+        .join("crates/clockwise/tests/support")
+        .join(name);
+    std::fs::copy(script, packages.join(name)).expect("room");
+}
+
+/// Runs the whole life of the package within `root`.
+fn live(prepare: &str, root: &Path, packages: &Path, within: Duration) {
+    let rights = rights();
+    script("package.sh", packages);
+    let command = "./package.sh /packages/*_1.0_*.deb /packages/*_1.1_*.deb \"$@\"";
+    let words = [rights.limits.join(" "), rights.capabilities];
+    let mut inside = inside(prepare, root, packages, command, &words);
     let output = Process::captured(&mut inside).output_within(within);
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
@@ -62,7 +81,7 @@ fn live(prepare: &str, root: &Path, packages: &Path, within: Duration) {
 }
 
 /// True if this system can make and install the package.
-fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     let tools = [
         "dpkg-deb",
         "strip",
@@ -127,12 +146,8 @@ fn package_is_installed_upgraded_and_removed_without_loss() {
     }
     let packages = packages();
     let root = tempfile::tempdir().expect("a folder");
-    // All changes are in memory, and gone with the namespace.
-    let overlay = "mount -t tmpfs tmpfs \"$1\"\nmkdir \"$1/new\" \"$1/work\" \"$1/system\"\n\
-         mount -t overlay overlay -o \"lowerdir=/,upperdir=$1/new,workdir=$1/work\" \"$1/system\"\n\
-         set -- \"$1/system\" \"$2\" \"$3\" \"$4\"";
     live(
-        overlay,
+        OVERLAY,
         root.path(),
         packages.path(),
         testkit::process::WITHIN,

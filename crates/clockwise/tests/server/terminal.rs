@@ -251,6 +251,7 @@ fn every_commands_result_is_json_for_programs() {
         "demo",
         "disk measure",
         "doctor",
+        "init",
         "sim figure",
         "sim plant import",
         "sim replay-trace",

@@ -45,7 +45,7 @@ end() {
 rm -f /var/lib/man-db/auto-update
 
 echo '== install'
-ends 0 "name the disks in $config" dpkg -i "$old"
+ends 0 'clockwise init' dpkg -i "$old"
 clockwise --version
 [ "$(stat -c '%U %a' $state)" = 'clockwise 750' ] || fail "the state folder is not the service's"
 id -nG clockwise | grep -qw disk || fail 'the service may not use disks'

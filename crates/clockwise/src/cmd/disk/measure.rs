@@ -82,9 +82,33 @@ pub struct MeasureArgs {
     /// The device is the file of an emulated drive with this plant.
     #[arg(long, value_name = "NAME", conflicts_with = "online")]
     plant: Option<String>,
+    /// The caller names the profile in the configuration.
+    #[arg(skip)]
+    will_be_named: bool,
 }
 
 impl MeasureArgs {
+    /// A measurement with writes of a device whose data may be lost.
+    pub(super) fn destroying(device: &Path, to: &Path, effort: Effort) -> Self {
+        Self {
+            device: device.to_owned(),
+            to: to.to_owned(),
+            report: None,
+            quick: effort == Effort::Quick,
+            thorough: effort == Effort::Thorough,
+            online: false,
+            write: true,
+            destroy: Some(device.to_string_lossy().into_owned()),
+            read_only: false,
+            accept: true,
+            force: false,
+            restart: false,
+            keep_samples: false,
+            plant: None,
+            will_be_named: true,
+        }
+    }
+
     fn effort(&self) -> Effort {
         match (self.quick, self.thorough) {
             (true, _) => Effort::Quick,
@@ -136,7 +160,7 @@ pub(super) fn run(cli: &Cli, args: &MeasureArgs, output: &Output) -> Result<Exit
         ));
     }
     if args.write {
-        confirm_destruction(args, &target)?;
+        confirm_destruction(args, &target, output)?;
     }
     block_on(measure(args, &target, limit, output))
 }

@@ -1,6 +1,6 @@
 //! Questions to a person, and the result of the command.
 
-use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::MeasureArgs;
 use super::attend::Signals;
-use crate::failure::{Failure, host_failure, io_failure};
+use crate::cmd::question::{asked, has_person};
+use crate::failure::{Failure, io_failure};
 use crate::measuring::evidence::Evidence;
 use crate::measuring::samples::SampleFile;
 use crate::measuring::target::Target;
@@ -21,19 +22,18 @@ use crate::text::printable;
 /// The exit status of a command that a signal ended is this plus the signal's number.
 const SIGNALLED: u8 = 128;
 
-/// True if a person can be asked.
-fn has_person(output: &Output) -> bool {
-    !output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-pub(super) fn confirm_destruction(args: &MeasureArgs, target: &Target) -> Result<(), Failure> {
+pub(super) fn confirm_destruction(
+    args: &MeasureArgs,
+    target: &Target,
+    output: &Output,
+) -> Result<(), Failure> {
     let names = target.names();
     let destroyed = target.described();
     let content = target.content();
     let content = content.map_or(String::new(), |content| format!("; it is {content}"));
     let typed = match &args.destroy {
         Some(typed) => typed.clone(),
-        None if io::stdin().is_terminal() && io::stderr().is_terminal() => {
+        None if has_person(output) => {
             let question = format!(
                 "All data on {destroyed} will be destroyed{content}. Type {names} to go on: "
             );
@@ -59,17 +59,6 @@ pub(super) fn confirm_destruction(args: &MeasureArgs, target: &Target) -> Result
     .help(format!(
         "the name is {names}; leave `--write` out to measure reads only"
     )))
-}
-
-/// A line that a person types after a question on standard error.
-fn asked(question: &str) -> Result<String, Failure> {
-    let mut err = io::stderr().lock();
-    let mut line = String::new();
-    let answer = write!(err, "{}", printable(question))
-        .and_then(|()| err.flush())
-        .and_then(|()| io::stdin().lock().read_line(&mut line));
-    answer.map_err(|error| host_failure("read an answer", &error))?;
-    Ok(line.trim().to_owned())
 }
 
 /// The result of a measurement that a signal stopped.
@@ -161,10 +150,11 @@ pub(super) async fn conclude(
         let report = args.report.as_ref().map_or(String::new(), |path| {
             format!("the report is in {}; ", path.display())
         });
-        format!(
-            "{report}the profile is in {}: name it as the disk's `profile` in the configuration",
-            args.to.display()
-        )
+        let next = match args.will_be_named {
+            true => "",
+            false => ": name it as the disk's `profile` in the configuration",
+        };
+        format!("{report}the profile is in {}{next}", args.to.display())
     })?;
     Ok(ExitCode::SUCCESS)
 }
