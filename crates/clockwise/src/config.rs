@@ -322,7 +322,9 @@ impl Config {
             let mut sections = config.sections.clone();
             sections.remove("hook");
             if let Some(rtsp) = sections.get_mut("rtsp").and_then(toml::Value::as_table_mut) {
-                rtsp.remove("permit");
+                for taken_over in ["permit", "rate", "block", "timeout"] {
+                    rtsp.remove(taken_over);
+                }
                 if self.has_users() && new.has_users() {
                     rtsp.remove("users");
                 }

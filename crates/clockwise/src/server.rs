@@ -218,8 +218,8 @@ impl Server {
         self.metrics
     }
 
-    /// Takes over what can change while streams run: users and their rights, and hooks. Returns the sections that need
-    /// a restart.
+    /// Takes over what can change while streams run: users and their rights, hooks, and the limits of RTSP. Returns the
+    /// sections that need a restart.
     ///
     /// # Errors
     /// If a file that the configuration names is not valid; users and rights stay as they were then.
@@ -234,6 +234,10 @@ impl Server {
             let replaced = self.hooks.replace(&new.hooks, &self.app.events, &old.state);
             replaced.map_err(|error| host_failure("start the thread for hooks", &error))?;
         }
+        if let Some((rtsp, config)) = self.rtsp.as_ref().zip(new.rtsp.as_ref()) {
+            rtsp.reload(config);
+        }
+        self.app.sources.reload(&new.sources);
         Ok(old.changed_for_restart(new))
     }
 

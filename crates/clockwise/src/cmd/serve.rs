@@ -245,7 +245,9 @@ fn reload(server: &mut Server, config: &mut Config, new: Result<Config, Failure>
     let reloaded = new.and_then(|new| Ok((server.reload(config, &new)?, new)));
     match reloaded {
         Ok((restart, new)) => {
-            tracing::info!("configuration read again: users, their rights and hooks are as in it");
+            tracing::info!(
+                "configuration read again: users, their rights, hooks and limits are as in it"
+            );
             if restart.is_empty() {
                 *config = new;
             } else {

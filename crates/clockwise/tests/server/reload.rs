@@ -23,7 +23,7 @@ fn ignores_hang_up() -> bool {
 }
 
 #[test]
-fn rights_and_hooks_change_while_a_camera_is_recorded() {
+fn rights_hooks_and_limits_change_while_a_camera_is_recorded() {
     if ignores_hang_up() {
         return;
     }
@@ -44,14 +44,14 @@ fn rights_and_hooks_change_while_a_camera_is_recorded() {
     site.run(&["volume", "create", "cam", "--size", "20MiB"])
         .done();
     let mut anna = DigestUser::connect(address, "anna", "secret of anna");
-    anna.records();
+    assert!(anna.records().ends_with("timeout=60"));
     anna.client.packet(0, &rtp(0, 0, 1, &[7; 500]));
     let paul = || {
         let mut paul = DigestUser::connect(address, "paul", "of-paul");
         paul.ask("DESCRIBE", "cam/9", "", "").status
     };
     assert_eq!(paul(), 404);
-    // Paul loses his right, a hook is added, and the memory is another.
+    // Paul loses his right, a hook is added, sessions may be silent for longer, and the memory is another.
     let before = read_text(&site.config());
     let taken = site.path("taken");
     let hook = format!(
@@ -61,6 +61,7 @@ fn rights_and_hooks_change_while_a_camera_is_recorded() {
     let changed = before
         .replace(OF_PAUL, "")
         .replace("total = \"64MiB\"", "total = \"66MiB\"")
+        .replace("[rtsp]\n", "[rtsp]\ntimeout = \"90s\"\n")
         + &hook;
     std::fs::write(site.config(), &changed).expect("it can be written");
     hang_up();
@@ -96,6 +97,9 @@ fn rights_and_hooks_change_while_a_camera_is_recorded() {
         (&2.into(), &0.into()),
         "{check}"
     );
+    let mut anna = DigestUser::connect(address, "anna", "secret of anna");
+    let session = anna.records();
+    assert!(session.ends_with("timeout=90"), "{session}");
     serve.terminate();
 }
 

@@ -87,7 +87,8 @@ struct State {
 /// The sources of a server.
 pub struct Sources {
     archives: Arc<Archives>,
-    config: SourcesConfig,
+    /// The settings of sources that begin from now on.
+    config: Mutex<SourcesConfig>,
     /// The addresses at which this server listens for RTSP.
     own: Arc<[SocketAddr]>,
     state: Mutex<State>,
@@ -130,7 +131,7 @@ impl Sources {
         };
         let sources = Self {
             archives,
-            config,
+            config: Mutex::new(config),
             own: own.into(),
             state: Mutex::default(),
         };
@@ -147,10 +148,24 @@ impl Sources {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn config(&self) -> SourcesConfig {
+        let config = self.config.lock();
+        config.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes over the rate, block size and timeout of a configuration for sources that begin from now on.
+    pub fn reload(&self, config: &SourcesConfig) {
+        let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = SourcesConfig {
+            file: current.file.clone(),
+            ..config.clone()
+        };
+    }
+
     fn worker(&self, spec: SourceSpec) -> Result<Arc<Worker>, SourcesError> {
         let archives = Arc::clone(&self.archives);
         let own = Arc::clone(&self.own);
-        let worker = Worker::new(spec, self.config.clone(), archives, own);
+        let worker = Worker::new(spec, self.config(), archives, own);
         Ok(Arc::new(worker.map_err(SourcesError::Host)?))
     }
 
@@ -190,8 +205,9 @@ impl Sources {
         specs: impl Iterator<Item = &'a SourceSpec>,
     ) -> Result<(), SourcesError> {
         let bytes = encode(specs).map_err(io::Error::from);
-        let saved = bytes.and_then(|bytes| replace(&self.config.file, &bytes));
-        saved.map_err(|error| SourcesError::File(self.config.file.clone(), error))
+        let file = self.config().file;
+        let saved = bytes.and_then(|bytes| replace(&file, &bytes));
+        saved.map_err(|error| SourcesError::File(file, error))
     }
 
     /// All sources, by name.

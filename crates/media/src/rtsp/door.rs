@@ -10,12 +10,12 @@ use engine::panics;
 
 use super::connection::Connection;
 use super::link::Link;
-use super::server::Shared;
+use super::server::Current;
 
 /// Opens connections to the RTSP server without a network and without a login.
 #[derive(Clone)]
 pub struct Door {
-    pub(super) shared: Arc<Shared>,
+    pub(super) current: Arc<Current>,
     pub(super) threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
@@ -33,7 +33,7 @@ impl Door {
     pub fn open(&self, peer: SocketAddr) -> io::Result<UnixStream> {
         let (inside, outside) = UnixStream::pair()?;
         inside.set_nonblocking(true)?;
-        let shared = Arc::clone(&self.shared);
+        let shared = self.current.get();
         let thread = std::thread::Builder::new()
             .name("rtsp-session".to_owned())
             .spawn(move || {

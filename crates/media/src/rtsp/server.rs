@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,8 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-/// State that all connections share.
+/// State that connections share which have begun with the same configuration.
+#[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) archives: Arc<Archives>,
     pub(crate) config: MediaConfig,
@@ -65,12 +66,28 @@ pub(crate) struct Shared {
     /// Reads of archives outside of reservations.
     pub(crate) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
-    pub(crate) stop: EventFd,
+    pub(crate) stop: Arc<EventFd>,
+}
+
+/// The state of connections that begin from now on.
+pub(crate) struct Current(Mutex<Arc<Shared>>);
+
+impl Current {
+    pub(crate) fn get(&self) -> Arc<Shared> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut MediaConfig)) {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Shared::clone(&current);
+        change(&mut changed.config);
+        *current = Arc::new(changed);
+    }
 }
 
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
-    shared: Arc<Shared>,
+    current: Arc<Current>,
     door: Door,
     limits: Arc<ConnectionLimits>,
     address: Option<SocketAddr>,
@@ -104,13 +121,15 @@ impl Server {
             }
         }
         let client = archives.client().map_err(|error| host(&error))?;
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             archives,
             config: config.clone(),
             access,
             client,
-            stop: EventFd::new().map_err(|error| host(&error))?,
-        });
+            stop: Arc::new(EventFd::new().map_err(|error| host(&error))?),
+        };
+        let stop = Arc::clone(&shared.stop);
+        let current = Arc::new(Current(Mutex::new(Arc::new(shared))));
         let mut listeners = Vec::new();
         listeners.extend(plain.map(|(socket, _)| Listener { socket, tls: None }));
         listeners.extend(secure.map(|(socket, _)| Listener {
@@ -118,7 +137,8 @@ impl Server {
             tls: certified,
         }));
         let acceptor = Acceptor {
-            shared: Arc::clone(&shared),
+            current: Arc::clone(&current),
+            stop,
             limits: Arc::clone(&limits),
             denials: Denials::default(),
             failed: LogThrottle::default(),
@@ -128,11 +148,11 @@ impl Server {
             .spawn(move || acceptor.serve(&listeners))
             .map_err(|error| host(&error))?;
         let door = Door {
-            shared: Arc::clone(&shared),
+            current: Arc::clone(&current),
             threads: Arc::default(),
         };
         Ok(Self {
-            shared,
+            current,
             door,
             limits,
             address: addresses[0],
@@ -168,6 +188,14 @@ impl Server {
         self.door.clone()
     }
 
+    /// Takes over the rate, block size and timeout of a configuration for connections that begin from now on.
+    pub fn reload(&self, config: &MediaConfig) {
+        self.current.change(|current| {
+            (current.rate, current.block) = (config.rate, config.block);
+            current.timeout = config.timeout;
+        });
+    }
+
     /// The number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -178,7 +206,7 @@ impl Server {
 impl Drop for Server {
     /// Ends all sessions. Recordings are durable when this returns.
     fn drop(&mut self) {
-        self.shared.stop.signal();
+        self.current.get().stop.signal();
         if let Some(listener) = self.listener.take() {
             // The listener waits for all connections.
             let _ = listener.join();
@@ -219,7 +247,8 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> 
 
 /// Accepts connections.
 struct Acceptor {
-    shared: Arc<Shared>,
+    current: Arc<Current>,
+    stop: Arc<EventFd>,
     limits: Arc<ConnectionLimits>,
     /// Throttles warnings that peers cause.
     denials: Denials,
@@ -233,7 +262,7 @@ impl Acceptor {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         loop {
             let mut wait = Wait::new();
-            wait.readable(self.shared.stop.as_fd(), ListenerEvent::Stop);
+            wait.readable(self.stop.as_fd(), ListenerEvent::Stop);
             for (place, listener) in listeners.iter().enumerate() {
                 wait.readable(listener.socket.as_fd(), ListenerEvent::Connection(place));
             }
@@ -257,7 +286,7 @@ impl Acceptor {
     fn take(&mut self, listener: &Listener) -> Option<JoinHandle<()>> {
         match listener.socket.accept() {
             Ok((socket, peer)) => match self.limits.take(peer.ip()) {
-                Ok(held) => spawn(socket, peer, held, listener, &self.shared)
+                Ok(held) => spawn(socket, peer, held, listener, self.current.get())
                     .inspect_err(|error| self.fails("cannot be served", error))
                     .ok(),
                 Err(full) => {
@@ -290,7 +319,7 @@ fn spawn(
     peer: SocketAddr,
     held: Held,
     listener: &Listener,
-    shared: &Arc<Shared>,
+    shared: Arc<Shared>,
 ) -> io::Result<JoinHandle<()>> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
@@ -299,7 +328,6 @@ fn spawn(
         None => Link::from(socket),
         Some(server) => Link::secure(socket, tls::accept(server)?),
     };
-    let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("rtsp-session".to_owned())
         .spawn(move || {

@@ -56,9 +56,11 @@ impl DigestUser {
         self.client.ask(method, path, &headers, body)
     }
 
-    pub fn records(&mut self) {
+    /// Begins a recording; its session with the timeout, as the server calls it.
+    pub fn records(&mut self) -> String {
         self.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
-        self.ask("SETUP", "cam/one", TCP, "").is(200);
+        let set_up = self.ask("SETUP", "cam/one", TCP, "").is(200);
         self.ask("RECORD", "cam", "", "").is(200);
+        set_up.header("Session").expect("a session").to_owned()
     }
 }
