@@ -63,19 +63,15 @@ fn program(source: &SourceFile<'_>, run: &Spanned<Vec<String>>) -> Result<HookTa
 
 fn address(source: &SourceFile<'_>, post: &Spanned<String>) -> Result<HookTarget, Failure> {
     let text = post.get_ref();
-    if text.starts_with("https://") {
-        return Err(source
-            .bad_input(post.span(), "a hook cannot post by https")
-            .help("name a program in `run` that does, such as [\"curl\", \"-f\", \"--json\", \"@-\", \"https://...\"]"));
-    }
     let address = text.parse::<hyper::Uri>().ok();
-    let address = address.filter(|of| of.scheme_str() == Some("http") && of.host().is_some());
+    let address = address
+        .filter(|of| matches!(of.scheme_str(), Some("http" | "https")) && of.host().is_some());
     address.map(HookTarget::Post).ok_or_else(|| {
         source
             .bad_input(
                 post.span(),
                 format!("`{text}` is not an address for a hook"),
             )
-            .help("write http://HOST:PORT/PATH")
+            .help("write http://HOST:PORT/PATH or https://HOST/PATH")
     })
 }

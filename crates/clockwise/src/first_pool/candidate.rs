@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags};
 use sched::units::{Bytes, SectorCount};
 use serde::Serialize;
 
@@ -150,8 +150,15 @@ fn obstacle(drive: &Drive) -> Option<String> {
     if identity.zoned == Some(Zoned::HostManaged) {
         return Some("writes only in order (host-managed zones)".to_owned());
     }
-    let denied = rustix::fs::access(&drive.path, Access::READ_OK | Access::WRITE_OK).err()?;
-    Some(format!("not for this user: {denied}"))
+    if let Err(denied) = rustix::fs::access(&drive.path, Access::READ_OK | Access::WRITE_OK) {
+        return Some(format!("not for this user: {denied}"));
+    }
+    // The kernel knows of users that are not listed, such as mounts in other namespaces.
+    let exclusive = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    match rustix::fs::open(&drive.path, exclusive, Mode::empty()) {
+        Err(rustix::io::Errno::BUSY) => Some("in use".to_owned()),
+        _ => None,
+    }
 }
 
 fn contents(drive: &Drive) -> Vec<String> {

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
+use hyper::http::uri::Scheme;
 use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::HookTarget;
 use crate::wire::events::EventView;
@@ -83,12 +86,31 @@ async fn post(address: &Uri, text: Vec<u8>) -> Result<(), String> {
     let host = address.host().unwrap_or_default();
     // An IPv6 address is in brackets there.
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let port = address.port_u16().unwrap_or(80);
+    let is_secure = address.scheme() == Some(&Scheme::HTTPS);
+    let port = address.port_u16();
+    let port = port.unwrap_or(if is_secure { 443 } else { 80 });
     let failed = |error: &dyn std::fmt::Display| format!("{address}: {error}");
     let stream = TcpStream::connect((bare, port))
         .await
         .map_err(|error| failed(&error))?;
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    if !is_secure {
+        return send(address, stream, text).await;
+    }
+    let config = media::rtsp::tls::client(None).map_err(|error| failed(&error))?;
+    let name = ServerName::try_from(bare.to_owned()).map_err(|error| failed(&error))?;
+    let stream = TlsConnector::from(config).connect(name, stream).await;
+    send(address, stream.map_err(|error| failed(&error))?, text).await
+}
+
+/// Sends a text over a connection to its address.
+async fn send(
+    address: &Uri,
+    connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    text: Vec<u8>,
+) -> Result<(), String> {
+    let host = address.host().unwrap_or_default();
+    let failed = |error: &dyn std::fmt::Display| format!("{address}: {error}");
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection));
     let (mut sender, connection) = handshake.await.map_err(|error| failed(&error))?;
     let path = address.path_and_query().map_or("/", |of| of.as_str());
     let authority = address.authority().map_or(host, |of| of.as_str());

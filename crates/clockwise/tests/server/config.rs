@@ -140,9 +140,9 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["names no program"],
         ),
         (
-            format!("[[hook]]\npost = \"https://h/\"\n{disk}"),
+            format!("[[hook]]\npost = \"ftp://h/\"\n{disk}"),
             ":2:8",
-            &["by https", "curl"],
+            &["not an address for a hook", "https://HOST/PATH"],
         ),
         (
             format!("[[hook]]\npost = \"h:1\"\n{disk}"),

@@ -3,9 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
-use testkit::site::{Serve, Site, call, read_text};
+use testkit::rtsp::tls::signed;
+use testkit::site::{Serve, Site, call, clockwise, read_text};
 use testkit::until;
 
 /// A site whose server has a hook with these lines.
@@ -131,6 +136,22 @@ fn events_that_wait_survive_a_kill_of_the_server() {
     ends(server);
 }
 
+/// The text of a request, which gets this answer.
+fn request(mut connection: impl Read + Write, answer: &str) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"}\n") {
+        let mut piece = [0; 4096];
+        let count = connection.read(&mut piece).expect("a request");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&text));
+        text.extend(&piece[..count]);
+    }
+    connection
+        .write_all(answer.as_bytes())
+        .expect("it is taken");
+    connection.flush().expect("it is taken");
+    String::from_utf8(text).expect("text").to_ascii_lowercase()
+}
+
 #[test]
 fn an_address_gets_events_by_post_until_it_takes_them() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -138,22 +159,9 @@ fn an_address_gets_events_by_post_until_it_takes_them() {
     let site = configured(&format!("post = \"http://{address}/events?from=here\""));
     let server = site.serve();
     lose(&site, &["a"]);
-    let request = |answer: &str| {
-        let (mut connection, _) = listener.accept().expect("a call");
-        let mut text = Vec::new();
-        while !text.ends_with(b"}\n") {
-            let mut piece = [0; 4096];
-            let count = connection.read(&mut piece).expect("a request");
-            assert!(count > 0, "{}", String::from_utf8_lossy(&text));
-            text.extend(&piece[..count]);
-        }
-        connection
-            .write_all(answer.as_bytes())
-            .expect("it is taken");
-        String::from_utf8(text).expect("text").to_ascii_lowercase()
-    };
-    let refused = request("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
-    let taken = request("HTTP/1.1 204 Yes\r\n\r\n");
+    let called = || listener.accept().expect("a call").0;
+    let refused = request(called(), "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
+    let taken = request(called(), "HTTP/1.1 204 Yes\r\n\r\n");
     for text in [&refused, &taken] {
         assert!(
             text.starts_with("post /events?from=here http/1.1\r\n"),
@@ -171,4 +179,47 @@ fn an_address_gets_events_by_post_until_it_takes_them() {
         queued(&site).contains("{\"delivered\":")
     });
     assert!(ends(server).contains("status 500"));
+}
+
+#[test]
+fn an_address_gets_events_by_https_if_its_certificate_is_trusted() {
+    let (certificate, authority) = signed("localhost");
+    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der], key);
+    let config = Arc::new(config.expect("a certificate"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let called = || {
+        let (socket, _) = listener.accept().expect("a call");
+        let tls = ServerConnection::new(Arc::clone(&config)).expect("memory");
+        StreamOwned::new(tls, socket)
+    };
+    let site = configured(&format!("post = \"https://localhost:{port}/\""));
+    let serve_trusting = |authority: &str| {
+        let file = site.path("authority.pem");
+        std::fs::write(&file, authority).expect("room");
+        let mut command = clockwise();
+        command
+            .env("SSL_CERT_FILE", file)
+            .env_remove("SSL_CERT_DIR");
+        site.serve_by(command)
+    };
+    let server = serve_trusting(&signed("localhost").1);
+    lose(&site, &["a"]);
+    let refused = called().read(&mut [0; 16]).expect_err("it goes");
+    assert!(refused.to_string().contains("fatal alert"), "{refused}");
+    let log = ends(server);
+    assert!(log.contains("invalid peer certificate"), "{log}");
+    let server = serve_trusting(&authority);
+    let taken = request(called(), "HTTP/1.1 204 Yes\r\n\r\n");
+    assert!(taken.contains("\"camera\":\"a\""), "{taken}");
+    until("it is marked as delivered", || {
+        queued(&site).contains("{\"delivered\":")
+    });
+    ends(server);
 }

@@ -281,14 +281,11 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The TLS state of a connection to a camera.
+/// The TLS configuration of a client that trusts these certificates, or the authorities of this host.
 ///
 /// # Errors
-/// When the host has no certificate authorities, or a certificate cannot have this host name.
-pub(crate) fn connect(
-    host: &str,
-    trusted: Option<&TrustedCertificates>,
-) -> io::Result<rustls::Connection> {
+/// When the host has no certificate authorities.
+pub fn client(trusted: Option<&TrustedCertificates>) -> io::Result<Arc<ClientConfig>> {
     let (trusted, roots) = match trusted {
         Some(of) => (of.certificates.clone(), roots(&of.certificates)),
         None => (
@@ -298,10 +295,9 @@ pub(crate) fn connect(
     };
     if roots.is_empty() {
         return Err(io::Error::other(
-            "TLS: this host has no certificate authorities (package ca-certificates): set the trusted certificates with --ca",
+            "TLS: this host has no certificate authorities (package ca-certificates)",
         ));
     }
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(io::Error::other)?;
@@ -311,6 +307,20 @@ pub(crate) fn connect(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Verifier { trusted, signed }))
         .with_no_client_auth();
-    let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    Ok(Arc::new(config))
+}
+
+/// The TLS state of a connection to a camera.
+///
+/// # Errors
+/// When the host has no certificate authorities, or a certificate cannot have this host name.
+pub(crate) fn connect(
+    host: &str,
+    trusted: Option<&TrustedCertificates>,
+) -> io::Result<rustls::Connection> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let config = client(trusted)
+        .map_err(|error| io::Error::other(format!("{error}: install it, or use --ca")))?;
+    let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     Ok(connection.into())
 }
