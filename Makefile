@@ -45,8 +45,8 @@ docs: ## the API of every crate, in target/doc, and manual pages, in target/man
 
 deb: ## a Debian package with the service, in target/debian
 	@tools/setup deb
-	cargo build --release --locked -p clockwise
-	tools/deb target/release/clockwise target/debian
+	cargo build --profile packaged --locked -p clockwise
+	tools/deb target/packaged/clockwise target/debian
 
 fuzz: ## clients' bytes, disks' bytes and drive profiles on new input, FUZZ_SECONDS=60 each
 	@tools/setup fuzz

@@ -33,7 +33,7 @@ struct Ring {
 
 impl Default for Events {
     fn default() -> Self {
-        Self::starting_at(unix_ns() / 1_000_000_000 * NUMBERS_PER_SECOND)
+        Self::above(0)
     }
 }
 
@@ -43,6 +43,13 @@ fn unix_ns() -> u64 {
 }
 
 impl Events {
+    /// The events of a run of the server, with numbers above this one: the clock may have gone back since the last run.
+    #[must_use]
+    pub fn above(number: u64) -> Self {
+        let by_clock = unix_ns() / 1_000_000_000 * NUMBERS_PER_SECOND;
+        Self::starting_at(by_clock.max(number.saturating_add(1)))
+    }
+
     /// `first` is the number of the first event; it is at least 1.
     fn starting_at(first: u64) -> Self {
         let first = first.max(1);
@@ -193,6 +200,14 @@ mod tests {
                 Poll::Ready(None) | Poll::Pending => return seen,
             }
         }
+    }
+
+    #[test]
+    fn numbers_go_on_where_the_clock_has_gone_back() {
+        let in_an_hour = (unix_ns() / 1_000_000_000 + 3_600) * NUMBERS_PER_SECOND;
+        assert_eq!(Events::above(in_an_hour).newest(), in_an_hour);
+        let now = Events::above(7).newest();
+        assert!(now > 7 && now < in_an_hour, "{now}");
     }
 
     #[test]

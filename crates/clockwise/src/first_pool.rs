@@ -3,5 +3,5 @@
 mod candidate;
 mod config_file;
 
-pub use candidate::{Candidate, check_distinct, find};
+pub use candidate::Candidate;
 pub use config_file::{ConfigFile, NewDisk, give_to_owner_of_folder, share};

@@ -70,6 +70,15 @@ impl Hooks {
         Self::start_after(events.newest(), hooks, events, state)
     }
 
+    /// The highest number of an event in the queues of hooks.
+    #[must_use]
+    pub fn newest_queued(hooks: &[HookConfig], state: &Path) -> u64 {
+        let newest = hooks
+            .iter()
+            .filter_map(|config| Queue::open(state, &config.target.to_string()).newest());
+        newest.max().unwrap_or(0)
+    }
+
     /// Puts other hooks in the place of these. No event is lost in between: a hook that stays finds its queue.
     ///
     /// # Errors
@@ -120,6 +129,8 @@ impl Hooks {
                     let _ = hook.await;
                 }
             });
+            // A lookup of a name may last.
+            runtime.shutdown_background();
         })?;
         Ok(Self {
             stop,

@@ -35,6 +35,7 @@ use self::ending::ShutdownStage;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, MissingFiles, OpenDisks};
+use crate::events::Events;
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::hooks::Hooks;
@@ -126,6 +127,10 @@ impl Server {
         let app = Arc::new(App {
             access: access.clone(),
             audit: open_audit(&config.state),
+            events: Arc::new(Events::above(Hooks::newest_queued(
+                &config.hooks,
+                &config.state,
+            ))),
             ..app
         });
         let hooks = Hooks::start(&config.hooks, &app.events, &config.state)
@@ -218,21 +223,23 @@ impl Server {
         self.metrics
     }
 
-    /// Takes over what can change while streams run: users and their rights, hooks, and the limits of RTSP. Returns the
-    /// sections that need a restart.
+    /// Takes over what can change while streams run: users and their rights, hooks, and the limits of RTSP. `old` is in
+    /// use, and gets what is taken over. Returns the sections that need a restart.
     ///
     /// # Errors
     /// If a file that the configuration names is not valid; users and rights stay as they were then.
-    pub fn reload(&mut self, old: &Config, new: &Config) -> Result<Vec<String>, Failure> {
+    pub fn reload(&mut self, old: &mut Config, new: &Config) -> Result<Vec<String>, Failure> {
         let access = self.app.access.as_ref().zip(new.access.as_ref());
         // Logins neither begin nor end while clients are connected.
         let access = access.filter(|_| old.has_users() == new.has_users());
         if let Some((access, config)) = access {
             access.reload(config).map_err(access_failure)?;
+            old.access = new.access.clone();
         }
         if old.hooks != new.hooks {
             let replaced = self.hooks.replace(&new.hooks, &self.app.events, &old.state);
             replaced.map_err(|error| host_failure("start the thread for hooks", &error))?;
+            old.hooks.clone_from(&new.hooks);
         }
         if let Some((rtsp, config)) = self.rtsp.as_ref().zip(new.rtsp.as_ref()) {
             rtsp.reload(config);

@@ -113,11 +113,13 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         }
     }
     let (text, config) = file.with(&disks)?;
+    file.check_unchanged()?;
     file.make_state_folder(&config)?;
     let created = pool::make(&config, config.extent, true, output)?;
     if let Some(disk) = &made_file {
         first_pool::give_to_owner_of_folder(&disk.path)?;
     }
+    file.check_unchanged()?;
     file.write(&text)?;
     let made = Made {
         next: next(&file, &config),
@@ -143,16 +145,11 @@ fn chosen(drives: Vec<Candidate>, output: &Output) -> Result<Vec<Candidate>, Fai
     }
     output.note(&candidates_text(&drives));
     let typed = asked("Names of the disks for the pool, with blanks between: ")?;
-    let names: Vec<&str> = typed.split_whitespace().collect();
+    let names: Vec<String> = typed.split_whitespace().map(str::to_owned).collect();
     if names.is_empty() {
         return Err(Failure::bad_input(NOTHING).help(help));
     }
-    let found = names
-        .iter()
-        .map(|name| first_pool::find(&drives, name).cloned());
-    let found: Vec<Candidate> = found.collect::<Result<_, _>>()?;
-    first_pool::check_distinct(&found)?;
-    Ok(found)
+    Candidate::of(&names)
 }
 
 /// The effort of the measurements, if any: as told, or as a person answers.

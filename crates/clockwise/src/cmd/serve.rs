@@ -251,12 +251,11 @@ fn reload(server: &mut Server, config: &mut Config, new: Result<Config, Failure>
             if restart.is_empty() {
                 *config = new;
             } else {
+                // They stay changed until then.
                 tracing::warn!(
                     sections = restart.join(", "),
                     "the server must be restarted for changes in these sections"
                 );
-                // They stay changed until then.
-                (config.hooks, config.access) = (new.hooks, new.access);
             }
         }
         Err(failure) => {

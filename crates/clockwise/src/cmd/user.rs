@@ -224,14 +224,11 @@ pub(super) fn run(
             changed(&added, password.generate.then_some(&text), output)?;
         }
         UserCommand::Grant { name, rights } => {
-            let path = path(name)?;
-            let mut user: UserView = block_on(client.get(&path))?;
-            user.grants.push(rights.grant());
             let ask = ChangeUser {
-                grants: Some(user.grants),
+                added_grants: vec![rights.grant()],
                 ..ChangeUser::default()
             };
-            changed(&block_on(client.patch(&path, &ask))?, None, output)?;
+            changed(&block_on(client.patch(&path(name)?, &ask))?, None, output)?;
         }
         UserCommand::Withdraw { name } => {
             let ask = ChangeUser {

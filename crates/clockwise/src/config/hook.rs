@@ -41,7 +41,9 @@ pub(super) fn hooks(
                     .help("write a [[hook]] for each of them"));
             }
         };
-        if hooks.iter().any(|hook| hook.target == target) {
+        // The name of a queue's file is made of the text.
+        let text = target.to_string();
+        if hooks.iter().any(|hook| hook.target.to_string() == text) {
             return Err(source
                 .bad_input(span, "another hook has the same target")
                 .help("put the kinds of both into one `on`"));

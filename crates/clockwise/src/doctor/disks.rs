@@ -75,6 +75,9 @@ pub(super) fn measured(config: &Config, is_running: bool) -> Found {
             (false, Some(plant)) => {
                 format!("clockwise disk measure {path} --plant {} --to {profile}", plant.name())
             }
+            (false, None) if disk.kind == DiskKind::Block => {
+                format!("clockwise disk measure {path} --write --to {profile} (destroys its data; `--online --write` while the server runs does not)")
+            }
             (false, None) => format!("clockwise disk measure {path} --to {profile}"),
         };
         Some(weak(

@@ -171,10 +171,7 @@ fn contents(drive: &Drive) -> Vec<String> {
 }
 
 /// The drive with this name, path, or last part of its path.
-///
-/// # Errors
-/// When there is none.
-pub fn find<'a>(drives: &'a [Candidate], name: &str) -> Result<&'a Candidate, Failure> {
+fn find<'a>(drives: &'a [Candidate], name: &str) -> Result<&'a Candidate, Failure> {
     let mut found = drives.iter().filter(|drive| drive.is_called(name));
     found.next().ok_or_else(|| {
         let names: Vec<&str> = drives.iter().map(|drive| drive.name.as_str()).collect();
@@ -190,10 +187,7 @@ pub fn find<'a>(drives: &'a [Candidate], name: &str) -> Result<&'a Candidate, Fa
 }
 
 /// Makes sure that no drive is named twice.
-///
-/// # Errors
-/// When one is.
-pub fn check_distinct(drives: &[Candidate]) -> Result<(), Failure> {
+fn check_distinct(drives: &[Candidate]) -> Result<(), Failure> {
     for (index, drive) in drives.iter().enumerate() {
         if drives[..index].iter().any(|other| other.name == drive.name) {
             return Err(Failure::bad_input(format!("{} is named twice", drive.name))

@@ -118,7 +118,7 @@ impl ConfigFile {
             .map_err(|draft| draft.help("correct the configuration; nothing is changed"))?;
         if table.contains_key("disk") {
             return Err(Failure::bad_input(format!("{} has disks already", path.display())).help(
-                "`clockwise pool create` makes a pool of them; to begin anew, remove the [[disk]] sections first",
+                "if their pool is made, start the server: systemctl start clockwise; else `clockwise pool create` makes it; to begin anew, remove the [[disk]] sections first",
             ));
         }
         let text = source.text;
@@ -142,7 +142,7 @@ impl ConfigFile {
     pub fn profile_of(&self, drive: &Candidate) -> Option<String> {
         let path = self.profile_path(drive);
         let name = path.file_name()?.to_str()?.to_owned();
-        path.exists().then_some(name)
+        (path.exists() && path != self.path).then_some(name)
     }
 
     /// A disk in a file of this size in the state folder.
@@ -179,6 +179,25 @@ impl ConfigFile {
         };
         let config = Config::from_source(&source)?;
         Ok((source.text, config))
+    }
+
+    /// Makes sure that nobody has changed the file since it was read.
+    ///
+    /// # Errors
+    /// When somebody has.
+    pub fn check_unchanged(&self) -> Result<(), Failure> {
+        let now = match self.path.try_exists() {
+            Ok(false) => NEW.to_owned(),
+            _ => SourceFile::read(&self.path)?.text,
+        };
+        match now == self.text {
+            true => Ok(()),
+            false => Err(Failure::failed(format!(
+                "{} was changed while this command waited",
+                self.path.display()
+            ))
+            .help("give the command again: nothing in that file is replaced")),
+        }
     }
 
     /// Makes the state folder of a configuration if it is new.

@@ -125,6 +125,17 @@ impl Queue {
         })
     }
 
+    /// The number of the newest event in it.
+    pub(super) fn newest(&self) -> Option<u64> {
+        let dropped = self.left.dropped.map(|(_, id)| id);
+        self.left
+            .events
+            .iter()
+            .map(|event| event.id)
+            .max()
+            .max(dropped)
+    }
+
     /// Adds an event, durably. One that it has is not added again: the hook that was here before has taken it.
     pub(super) fn push(&mut self, event: EventView) {
         if self

@@ -3,22 +3,27 @@
 //! A line of JSON for each, appended before the request is answered: `at` (RFC 3339), `who` (the user; absent if nobody
 //! had to log in), `from` (the address; absent for the control socket), `does` (method and path) and `status`. Requests
 //! that only read are not in it, except exports. Bodies are not in it: they may hold passwords.
+//!
+//! Strangers must not be able to fill it: of them it has sign-ins alone, and only some of those that fail.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use media::archive::wall_clock::now_unix_ns;
 use media::rtsp::access::AccessRight;
+use peers::log_throttle::SharedLogThrottle;
 use serde::Serialize;
 
 use super::SharedApp;
-use super::files::{Arrival, ConnectionVisitor, is_safe, needed};
+use super::files::{Arrival, ConnectionVisitor, SigningIn, is_safe, needed};
 use crate::local_time::rfc3339;
 
 /// The name of the file in the folder of the server's state.
@@ -26,6 +31,12 @@ const NAME: &str = "audit.jsonl";
 
 /// A file of this length becomes the older one, in place of the one before.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A longer method and path is cut.
+const DOES_BYTES_MAX: usize = 256;
+
+/// Sign-ins that fail, of which strangers can make many.
+static FAILED: SharedLogThrottle = SharedLogThrottle::few();
 
 /// An open audit log.
 #[derive(Debug)]
@@ -96,26 +107,53 @@ pub(super) async fn note(State(app): State<SharedApp>, request: Request, next: N
     let Some(audit) = app.audit.clone().filter(|_| is_export || !is_safe(method)) else {
         return next.run(request).await;
     };
-    let does = format!("{method} {uri}");
+    let path = uri.path();
+    let is_of = |start: &str, part: &str| path.starts_with(start) && path.contains(part);
+    if is_of("/v1/disks/", "/measurement/requests") || is_of("/media/", "/live/whep") {
+        // They change nothing that lasts.
+        return next.run(request).await;
+    }
+    let mut does = format!("{method} {uri}");
+    does.truncate(does.floor_char_boundary(DOES_BYTES_MAX));
     let extensions = request.extensions();
     let visitor = extensions.get::<ConnectionVisitor>().cloned();
     let from = extensions.get::<Arrival>().map(|of| of.peer.to_string());
-    let response = next.run(request).await;
-    let status = response.status().as_u16();
-    let append = move || {
-        let who = visitor.and_then(|of| of.user());
-        audit.append(&Line {
-            at: rfc3339(now_unix_ns()),
-            who: who.as_deref(),
-            from,
-            does: &does,
-            status,
-        });
-    };
-    if let Err(error) = tokio::task::spawn_blocking(append).await {
-        tracing::error!(%error, "the audit log has lost a line");
+    let is_stranger = from.is_some() && visitor.is_none();
+    // A client that goes away ends neither the change nor its line.
+    let noted = tokio::spawn(async move {
+        let response = next.run(request).await;
+        let status = response.status().as_u16();
+        let named = response.extensions().get::<SigningIn>();
+        let named = named.map(|of| of.0.clone());
+        let is_noted = match (is_stranger, &named) {
+            (false, _) => true,
+            (true, None) => false,
+            (true, Some(_)) => {
+                response.status().is_success() || FAILED.turn(Instant::now()).is_some()
+            }
+        };
+        let append = move || {
+            let who = named.or_else(|| visitor.and_then(|of| of.user()));
+            audit.append(&Line {
+                at: rfc3339(now_unix_ns()),
+                who: who.as_deref(),
+                from,
+                does: &does,
+                status,
+            });
+        };
+        if is_noted && let Err(error) = tokio::task::spawn_blocking(append).await {
+            tracing::error!(%error, "the audit log has lost a line");
+        }
+        response
+    });
+    match noted.await {
+        Ok(response) => response,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        },
     }
-    response
 }
 
 #[cfg(test)]

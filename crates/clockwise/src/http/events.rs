@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -15,6 +16,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::files::StillAdmitted;
 use super::{QueryPart, SharedApp};
 use crate::events::EventReader;
 use crate::wire::events::EventView;
@@ -46,12 +48,15 @@ async fn follow(
     state: State<SharedApp>,
     QueryPart(query): QueryPart<FollowQuery>,
     headers: HeaderMap,
+    still: Option<Extension<StillAdmitted>>,
 ) -> Response {
     let last = headers
         .get(LAST_EVENT_ID)
         .and_then(|of| of.to_str().ok()?.parse().ok());
     let reader = state.0.events.read(last.or(query.after));
-    let mut response = Response::new(Body::new(EventBody { next: next(reader) }));
+    let mut response = Response::new(Body::new(EventBody {
+        next: next(reader, still.map(|of| of.0)),
+    }));
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static("text/event-stream");
     headers.insert(header::CONTENT_TYPE, kind);
@@ -59,16 +64,18 @@ async fn follow(
     response
 }
 
-/// The next piece of a body, and the reader for those after it.
-type NextPiece = Pin<Box<dyn Future<Output = Option<(Bytes, EventReader)>> + Send>>;
+/// The next piece of a body, and what the pieces after it need. It is the last one if the client may not follow any more.
+type NextPiece =
+    Pin<Box<dyn Future<Output = Option<(Bytes, EventReader, Option<StillAdmitted>)>> + Send>>;
 
-fn next(mut reader: EventReader) -> NextPiece {
+fn next(mut reader: EventReader, still: Option<StillAdmitted>) -> NextPiece {
     Box::pin(async move {
         let piece = match tokio::time::timeout(COMMENT_AFTER, reader.next()).await {
             Ok(event) => message(&event?),
             Err(_) => ":\n\n".to_owned(),
         };
-        Some((piece.into(), reader))
+        let may_follow = still.as_ref().is_none_or(StillAdmitted::holds);
+        may_follow.then(|| (piece.into(), reader, still))
     })
 }
 
@@ -96,8 +103,8 @@ impl hyper::body::Body for EventBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.next.as_mut().poll(context).map(|piece| {
-            let (piece, reader) = piece?;
-            self.next = next(reader);
+            let (piece, reader, still) = piece?;
+            self.next = next(reader, still);
             Some(Ok(Frame::data(piece)))
         })
     }

@@ -56,10 +56,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::wire::MISSING_BLOCKS;
 pub use origins::{OriginError, Origins};
 pub use signin::Arrival;
+pub(super) use signin::SigningIn;
 pub(super) use signin::is_safe;
 use slots::Slots;
 pub use visitors::asking;
-pub(super) use visitors::{ConnectionVisitor, needed};
+pub(super) use visitors::{ConnectionVisitor, StillAdmitted, needed};
 pub use webrtc::HttpPeer;
 
 use super::{App, PathPart, QueryPart, SharedApp, run_blocking};

@@ -141,6 +141,7 @@ async fn change(
                 password: ask.password,
                 has_digest: ask.rtsp,
                 grants: ask.grants,
+                added_grants: ask.added_grants,
             },
         )?;
         Ok(UserView::from(changed))

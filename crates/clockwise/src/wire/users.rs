@@ -37,6 +37,9 @@ pub struct ChangeUser {
     /// The rights, instead of the present ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<Vec<Grant>>,
+    /// Rights beside these, or beside the present ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added_grants: Vec<Grant>,
 }
 
 /// A user.

@@ -8,8 +8,8 @@ use rustls::StreamOwned;
 use testkit::rtsp::browser::Browser;
 use testkit::rtsp::login::DigestUser;
 use testkit::rtsp::tls::{Certificate, client, write};
-use testkit::rtsp::{SDP_TYPE, rtp, sdp};
-use testkit::site::{ReadyServer, Site, read_text};
+use testkit::rtsp::{SDP_TYPE, TCP, rtp, sdp};
+use testkit::site::{ReadyServer, Site, call, read_text};
 use testkit::skip::have;
 use testkit::until;
 
@@ -161,6 +161,11 @@ fn accounts_have_rights_over_rtsp_and_http() {
             vec![&recorder, &viewer, &player],
         ),
         (
+            "/media/cam/1/%74rack0",
+            vec![&exporter],
+            vec![&recorder, &viewer, &player],
+        ),
+        (
             "/media/cam/live/",
             vec![&viewer, &player, &exporter],
             vec![&recorder],
@@ -184,6 +189,22 @@ fn accounts_have_rights_over_rtsp_and_http() {
             .iter()
             .for_each(|token| assert_eq!(get(path, token), 403, "{path}"));
     }
+    // The page lists what its reader may play.
+    let page = |token: &str| {
+        let answer = asked(https, &certificate, "GET /media/", &bearer(token), "");
+        answer.expect("it is the server").1
+    };
+    assert!(page(&player).contains("cam/1/\"") && page(&player).contains("cam/live/"));
+    assert!(!page(&viewer).contains("cam/1/\"") && page(&viewer).contains("cam/live/"));
+    assert!(!page(&recorder).contains("cam/"));
+    // A player that is ready needs its right still, and a connection its password.
+    let mut playing = DigestUser::connect(rtsp, "player", "of player 1");
+    playing.ask("SETUP", "cam/1/track0", TCP, "").is(200);
+    site.run(&["user", "withdraw", "player"]).done();
+    playing.ask("PLAY", "cam/1", "", "").is(403);
+    site.run_with_input(&["user", "password", "player"], "another one")
+        .done();
+    playing.ask("PLAY", "cam/1", "", "").is(401);
     // New rights apply at once, and none are left when they are withdrawn.
     site.run(&[
         "user",
@@ -254,8 +275,22 @@ fn control_api_over_tls_takes_tokens_of_administrators() {
         let (status, text) = ask("POST /v1/users", &bearer(&admin), nonsense);
         assert!((400..500).contains(&status), "{nonsense}: {text}");
     }
+    // Events are followed for as long as the token is valid.
+    let socket = TcpStream::connect(https).expect("the server listens");
+    let mut events = StreamOwned::new(client(https, &certificate), socket);
+    let follow = bearer(&admin);
+    let follow = format!("GET /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{follow}\r\n");
+    events.write_all(follow.as_bytes()).expect("it is taken");
+    let mut first = [0; 12];
+    events.read_exact(&mut first).expect("a status");
+    assert_eq!(&first, b"HTTP/1.1 200");
     site.run(&["user", "revoke", "admin", "t"]).done();
     assert_eq!(ask("GET /v1/status", &bearer(&admin), "").0, 401);
+    let source = "{\"name\":\"v\",\"url\":\"rtsp://127.0.0.1:1/\",\"volume\":\"v\"}";
+    assert_eq!(call(&site, "POST", "/v1/sources", source).0, 201);
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).expect("its end");
+    assert!(!rest.contains("camera-lost"), "{rest}");
     serve.terminate();
 }
 
@@ -321,7 +356,12 @@ fn cookies_change_nothing_for_pages_of_other_sites() {
     };
     assert!(has(None, "POST /v1/users", 201), "{log}");
     assert!(
-        has(None, "POST /signin", 401) && has(None, "POST /signin", 204),
+        has(Some("admin"), "POST /signin", 401) && has(Some("admin"), "POST /signin", 204),
+        "{log}"
+    );
+    // Strangers do not fill it.
+    assert!(
+        !has(None, "POST /signin", 403) && !has(None, "POST /signin", 422),
         "{log}"
     );
     assert!(has(Some("admin"), "POST /v1/volumes", 201), "{log}");

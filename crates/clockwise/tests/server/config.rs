@@ -150,7 +150,9 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`h:1` is not an address", "http://"],
         ),
         (
-            format!("[[hook]]\nrun = [\"x\"]\n[[hook]]\nrun = [\"x\"]\n{disk}"),
+            format!(
+                "[[hook]]\nrun = [\"x\", \"y z\"]\n[[hook]]\nrun = [\"x\", \"y\", \"z\"]\n{disk}"
+            ),
             ":4:7",
             &["the same target", "one `on`"],
         ),

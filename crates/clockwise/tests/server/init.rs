@@ -211,3 +211,38 @@ fn disk_is_measured_by_the_way_and_its_profile_is_used() {
     assert_eq!(disks[0]["profile_is_measured"], true, "{disks}");
     server.terminate();
 }
+
+#[test]
+fn configuration_that_somebody_changes_meanwhile_is_not_replaced() {
+    let site = host();
+    if !have("script") {
+        return;
+    }
+    let Some((device, file, _undo)) = device(&site) else {
+        return;
+    };
+    let content = read(&file);
+    let name = device.trim_start_matches("/dev/");
+    let mut command = on_a_terminal(&site, &["init", &device, "--measure", "none"]);
+    let mut child = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut keyboard = child.stdin.take().expect("it is piped");
+    let mut screen = child.heard();
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("to go on: ") {
+        let mut part = [0; 4096];
+        let length = screen.read(&mut part).expect("it can be read");
+        assert!(length > 0, "{}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&part[..length]);
+    }
+    let changed = read_text(&site.config()) + "# by somebody\n";
+    std::fs::write(site.config(), &changed).expect("it can be written");
+    keyboard
+        .write_all(format!("{name}\n").as_bytes())
+        .expect("it listens");
+    screen.read_to_end(&mut shown).expect("text");
+    let shown = String::from_utf8_lossy(&shown);
+    assert_eq!(child.wait().code(), Some(1), "{shown}");
+    assert!(shown.contains("was changed while"), "{shown}");
+    assert_eq!(read_text(&site.config()), changed);
+    assert!(read(&file) == content);
+}

@@ -162,7 +162,8 @@ impl Access {
         }
         let rules = self.rules();
         // A user who was removed while logged in has no rights.
-        if rules.users.is_none() {
+        let users = rules.users.as_ref();
+        if users.is_none_or(|of| of.secret(user).is_none()) {
             return false;
         }
         let is_for_media = !matches!(right, AccessRight::Change | AccessRight::Administer);
@@ -263,7 +264,9 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let users = folder.path().join("users");
-        users::tests::write(&users, "", 0o600);
+        let secret = "0".repeat(32);
+        let file = format!("a:{REALM}:{secret}\nb:{REALM}:{secret}\n");
+        users::tests::write(&users, &file, 0o600);
         let accounts = folder.path().join("accounts.json");
         let access = |permits, accounts| {
             Access::open(&AccessConfig {
@@ -275,8 +278,10 @@ mod tests {
         };
         let (play, record) = (AccessRight::Recordings, AccessRight::Record);
         let open = access(Vec::new(), None);
-        assert!(open.allows("anybody", record, Some("v")));
-        assert!(!open.allows("anybody", AccessRight::Administer, None));
+        assert!(open.allows("a", record, Some("v")));
+        assert!(!open.allows("a", AccessRight::Administer, None));
+        // A user who was removed from the accounts is none of the file.
+        assert!(!open.allows("removed", play, Some("v")));
         let access = access(
             vec![
                 permit("a", &[play], None),

@@ -166,6 +166,16 @@ enum RecordingDestination {
     Live(String),
 }
 
+impl RecordingDestination {
+    /// The name of the volume or of the live stream.
+    fn name(&self) -> &str {
+        match self {
+            Self::Archive(archive) => archive.volume().name(),
+            Self::Live(name) => name,
+        }
+    }
+}
+
 /// A recording that may begin.
 struct RecordingReservation {
     /// The reservation; `None` of a stream that is live only.
@@ -459,6 +469,11 @@ impl<'a> Connection<'a> {
         let peer = self.peer;
         let next = |answer: Answer| (answer.log(peer, request).done(), NextStep::Read);
         if let Some(said) = self.wrong_session(request) {
+            return next(said);
+        }
+        if matches!(request.method(), Method::Play | Method::Record)
+            && let Err(said) = self.may_begin(request)
+        {
             return next(said);
         }
         match request.method() {

@@ -63,10 +63,16 @@ impl Origins {
             .allow_headers([header::CONTENT_TYPE, header::IF_RANGE, header::RANGE])
             .expose_headers(EXPOSED_HEADERS)
             .max_age(PREFLIGHT_MAX_AGE);
-        match self {
-            Self::Any => layer.allow_origin(AllowOrigin::any()),
+        // Nothing else is for other sites, the control API least of all.
+        let is_media = |path: &str| path.starts_with("/media/") || path.starts_with("/player/");
+        match self.clone() {
+            Self::Any => layer.allow_origin(AllowOrigin::predicate(move |_, request| {
+                is_media(request.uri.path())
+            })),
             Self::Listed(origins) => layer
-                .allow_origin(AllowOrigin::list(origins.clone()))
+                .allow_origin(AllowOrigin::predicate(move |origin, request| {
+                    is_media(request.uri.path()) && origins.contains(origin)
+                }))
                 .allow_credentials(true),
         }
     }

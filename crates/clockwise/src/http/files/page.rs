@@ -7,6 +7,7 @@ use axum::response::Response;
 
 use media::archive::archives::RecordingInfo;
 use media::files::{exports, is_for_browsers};
+use media::rtsp::access::AccessRight;
 
 use super::super::DisconnectGuard;
 use super::visitors::ConnectionVisitor;
@@ -147,7 +148,8 @@ pub(super) async fn all(
     let (_guard, is_connected) = DisconnectGuard::new();
     run_blocking(state.0, move |app| {
         let mut rows = String::new();
-        let is_visible = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
+        let may = |right, name: &str| visitor.as_ref().is_none_or(|of| of.may(right, name));
+        let is_visible = |name: &str| may(AccessRight::Live, name);
         let live_row = |name: &str| {
             let (path, name) = (encoded(name), escaped(name));
             format!("<tr><td><a href=\"{path}/live/\">{name}, live</a></td></tr>\n")
@@ -156,20 +158,20 @@ pub(super) async fn all(
         for feed in live.filter(|of| of.recording().is_none() && is_visible(of.name())) {
             rows.push_str(&live_row(feed.name()));
         }
-        for volume in app
-            .pool
-            .volumes()
-            .into_iter()
-            .filter(|of| is_visible(&of.name))
-        {
+        for volume in app.pool.volumes() {
+            let is_listed = may(AccessRight::Recordings, &volume.name);
+            if !is_listed && !is_visible(&volume.name) {
+                continue;
+            }
             // Volumes without recordings give an error here, and are skipped.
             let Ok(recordings) = app.archives.recordings(&volume.name, &is_connected) else {
                 continue;
             };
-            if !recordings.is_empty() {
+            if !recordings.is_empty() && is_visible(&volume.name) {
                 rows.push_str(&live_row(&volume.name));
             }
-            for of in recordings.into_iter().rev() {
+            let listed = recordings.into_iter().filter(|_| is_listed);
+            for of in listed.rev() {
                 let tracks = track_names(&of);
                 let of = RecordingView::from(of);
                 let path = encoded(&volume.name);

@@ -102,6 +102,13 @@ pub(super) async fn show() -> Response {
     page(include_str!("signin.html").to_owned())
 }
 
+/// The name of a user who signs in, or tries to, as an extension of the answer.
+#[derive(Clone)]
+pub(in crate::http) struct SigningIn(pub(in crate::http) String);
+
+/// A longer name is no user's.
+const NAME_BYTES_MAX: usize = 64;
+
 /// A name and a password.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +134,11 @@ pub(super) async fn sign_in(
     if !is_from_own_page(&headers, arrival.is_tls) {
         return Err(foreign());
     }
+    let mut name = said.user.clone();
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    if name != said.user {
+        return Err(problem(SignInRefusal::Wrong));
+    }
     let checked = run_blocking(app, move |app| {
         let access = app.access.as_ref().filter(|of| of.accounts().is_some());
         let access = access.ok_or_else(|| {
@@ -135,19 +147,21 @@ pub(super) async fn sign_in(
         })?;
         Ok(access.sign_in(&said.user, &said.password, arrival.peer, clock::now()))
     });
-    match checked.await? {
+    let mut response = match checked.await? {
         Ok(cookie) => {
             let secure = if arrival.is_tls { "; Secure" } else { "" };
             let text = format!(
                 "{COOKIE}={cookie}; Path=/; Max-Age={MAX_AGE_S}; HttpOnly; SameSite=Lax{secure}"
             );
-            Ok(with_cookie(&text))
+            with_cookie(&text)
         }
         Err((refusal, wait)) => {
             tokio::time::sleep(Duration::from_nanos(wait.get())).await;
-            Err(problem(refusal))
+            problem(refusal).into_response()
         }
-    }
+    };
+    response.extensions_mut().insert(SigningIn(name));
+    Ok(response)
 }
 
 fn problem(refusal: SignInRefusal) -> Problem {

@@ -30,9 +30,19 @@ impl ConnectionVisitor {
         self.lock().user().map(str::to_owned)
     }
 
-    /// True if the user may see this volume.
-    pub(super) fn may_see(&self, volume: &str) -> bool {
-        self.lock().may_see(volume)
+    /// True if the user may watch what is recorded in this volume, or what arrives in it.
+    pub(super) fn may(&self, right: AccessRight, volume: &str) -> bool {
+        self.lock().may(right, volume)
+    }
+}
+
+/// Tells whether a request would be admitted still, for an answer that lasts.
+#[derive(Clone)]
+pub(in crate::http) struct StillAdmitted(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl StillAdmitted {
+    pub(in crate::http) fn holds(&self) -> bool {
+        (self.0)()
     }
 }
 
@@ -65,6 +75,10 @@ pub(in crate::http) struct NeededRight {
 
 /// The right that a request needs; `None` if being logged in is enough.
 pub(in crate::http) fn needed(method: &Method, path: &str) -> Option<NeededRight> {
+    let decoded = |part: &str| {
+        let part = percent_encoding::percent_decode_str(part);
+        part.decode_utf8_lossy().into_owned()
+    };
     let mut parts = path.split('/').skip(1);
     let mut part = || parts.next().unwrap_or("");
     let everywhere = |right| {
@@ -74,17 +88,19 @@ pub(in crate::http) fn needed(method: &Method, path: &str) -> Option<NeededRight
         })
     };
     let of_volume = |right, name: &str| {
-        let name = percent_encoding::percent_decode_str(name);
         Some(NeededRight {
             right,
-            volume: Some(name.decode_utf8_lossy().into_owned()),
+            volume: Some(decoded(name)),
         })
     };
     match part() {
         "" | "player" => None,
         "media" => match (part(), part(), part()) {
             ("", ..) => None,
-            (volume, place, file) => of_volume(right_in_media(place, file), volume),
+            // Routes decode each part.
+            (volume, place, file) => {
+                of_volume(right_in_media(&decoded(place), &decoded(file)), volume)
+            }
         },
         "v1" => match (part(), part(), part()) {
             ("openapi.json", ..) => None,
@@ -173,6 +189,8 @@ async fn ask(State(asking): State<Asking>, mut request: Request, next: Next) -> 
     );
     match admitted {
         Ok(()) => {
+            let still = still_admitted(&visitor, &request, has_accounts, needed);
+            request.extensions_mut().insert(still);
             request.extensions_mut().insert(visitor);
             next.run(request).await
         }
@@ -194,6 +212,33 @@ async fn ask(State(asking): State<Asking>, mut request: Request, next: Next) -> 
             response
         }
     }
+}
+
+/// A request that was admitted by a token or a cookie can be asked about again; Digest is for one request.
+fn still_admitted(
+    visitor: &ConnectionVisitor,
+    request: &Request,
+    has_accounts: bool,
+    needed: Option<NeededRight>,
+) -> StillAdmitted {
+    let visitor = visitor.clone();
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let authorization = authorization.and_then(|value| value.to_str().ok());
+    let authorization = authorization.map(str::to_owned);
+    let cookie = signin::cookie(request.headers()).filter(|_| has_accounts);
+    let cookie = cookie.map(str::to_owned);
+    StillAdmitted(Arc::new(move || {
+        let login = match &authorization {
+            Some(said) if is_bearer(said) => Some(Login::Authorization(said)),
+            _ => cookie.as_deref().map(Login::Cookie),
+        };
+        let wish = needed.as_ref().map(|of| Wish {
+            right: of.right,
+            volume: of.volume.as_deref(),
+        });
+        let admitted = visitor.lock().admit("GET", "/", login, wish, clock::now());
+        admitted.is_ok()
+    }))
 }
 
 async fn answer(turned: VisitorRefusal) -> Response {
@@ -245,6 +290,10 @@ mod tests {
             (&get, "/media/cam/1/segments/7.mp4", Recordings, Some("cam")),
             (&get, "/media/cam/1/recording.mp4", Export, Some("cam")),
             (&get, "/media/cam/1/track0", Export, Some("cam")),
+            (&get, "/media/cam/1/%74rack0", Export, Some("cam")),
+            (&get, "/media/cam/1/recording%2Emp4", Export, Some("cam")),
+            (&get, "/media/cam/%65xport.mp4", Export, Some("cam")),
+            (&Method::POST, "/media/cam/%77hip", Record, Some("cam")),
             (&get, "/media/cam/export.mp4", Export, Some("cam")),
             (&get, "/media/cam/live/", Live, Some("cam")),
             (&get, "/media/cam/live/low/media.m3u8", Live, Some("cam")),

@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use argon2::Argon2;
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::password_hash::{Output, PasswordHash, SaltString};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use serde::{Deserialize, Serialize};
 
 use super::right::{AccessRight, Grant};
@@ -162,6 +162,8 @@ pub struct UserChange {
     pub has_digest: Option<bool>,
     /// The rights.
     pub grants: Option<Vec<Grant>>,
+    /// Rights beside these, or beside the present ones.
+    pub added_grants: Vec<Grant>,
 }
 
 /// A password that was checked, by its hash.
@@ -244,12 +246,53 @@ fn read(path: &Path) -> Result<BTreeMap<String, UserRecord>, AccountsError> {
     parse(&std::fs::read(path).map_err(failed)?).map_err(invalid)
 }
 
+/// The memory in which passwords are hashed, one at a time. Memory of each hash's own would stay with the thread that
+/// made it, and be locked.
+static WORK: Mutex<Vec<Block>> = Mutex::new(Vec::new());
+
+fn argon2(password: &str, salt: &[u8], params: Params) -> Result<Output, argon2::Error> {
+    let mut work = WORK.lock().unwrap_or_else(PoisonError::into_inner);
+    work.resize(params.block_count(), Block::default());
+    let mut hash = [0; Params::DEFAULT_OUTPUT_LEN];
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params).hash_password_into_with_memory(
+        password.as_bytes(),
+        salt,
+        &mut hash,
+        &mut work[..],
+    )?;
+    Output::new(&hash).map_err(|_| argon2::Error::OutputTooLong)
+}
+
 fn hashed(password: &str) -> Result<String, AccountsError> {
     let salt = random::<16>().map_err(|_| AccountsError::Random)?;
-    let salt = SaltString::encode_b64(&salt).map_err(|_| AccountsError::Random)?;
-    let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
-    hash.map(|of| of.to_string())
-        .map_err(|_| AccountsError::Password)
+    let text = SaltString::encode_b64(&salt).map_err(|_| AccountsError::Random)?;
+    let hash = argon2(password, &salt, Params::DEFAULT).map_err(|_| AccountsError::Password)?;
+    let hash = PasswordHash {
+        algorithm: Algorithm::Argon2id.ident(),
+        version: Some(Version::V0x13.into()),
+        params: (&Params::DEFAULT)
+            .try_into()
+            .map_err(|_| AccountsError::Password)?,
+        salt: Some(text.as_salt()),
+        hash: Some(hash),
+    };
+    Ok(hash.to_string())
+}
+
+/// True if a text is the hash of this password.
+fn is_hash_of(text: &str, password: &str) -> bool {
+    let Ok(hash) = PasswordHash::new(text) else {
+        return false;
+    };
+    let is_ours = hash.algorithm == Algorithm::Argon2id.ident();
+    let mut salt = [0; 64];
+    let salt = hash.salt.and_then(|of| of.decode_b64(&mut salt).ok());
+    let (Some(salt), Ok(params)) = (salt, Params::try_from(&hash)) else {
+        return false;
+    };
+    // The comparison takes the same time wherever they differ.
+    let found = argon2(password, salt, params).ok();
+    is_ours && found.is_some() && found == hash.hash
 }
 
 fn checked_password(password: &str) -> Result<(), AccountsError> {
@@ -291,7 +334,13 @@ impl Accounts {
     pub(super) fn reload(&self) -> Result<(), AccountsError> {
         // A change must not come between reading and replacing.
         let mut users = self.users();
-        *users = read(&self.path)?;
+        let read = read(&self.path)?;
+        // It may be on its way back from a copy.
+        if !users.is_empty() && !self.path.exists() {
+            let missing = io::Error::from(io::ErrorKind::NotFound);
+            return Err(AccountsError::File(self.path.clone(), missing));
+        }
+        *users = read;
         Ok(())
     }
 
@@ -382,6 +431,7 @@ impl Accounts {
             if let Some(grants) = asked.grants {
                 user.grants = grants;
             }
+            user.grants.extend(asked.added_grants);
             Ok(UserInfo::of(name, user))
         })
     }
@@ -448,11 +498,7 @@ impl Accounts {
     pub(super) fn check_password(&self, name: &str, password: &str) -> Option<PasswordMark> {
         let known = self.users().get(name).map(|user| user.password.clone());
         let text = known.as_ref().unwrap_or(&self.nobody);
-        let is_right = password.len() <= PASSWORD_BYTES_MAX
-            && PasswordHash::new(text).is_ok_and(|hash| {
-                let checked = Argon2::default().verify_password(password.as_bytes(), &hash);
-                checked.is_ok()
-            });
+        let is_right = password.len() <= PASSWORD_BYTES_MAX && is_hash_of(text, password);
         known.filter(|_| is_right).map(PasswordMark)
     }
 

@@ -227,7 +227,11 @@ impl Guard {
         if let Some(user) = self.user().filter(|user| *user != said.user) {
             return Err(AuthError::Other(user.to_owned()));
         }
-        let known = self.logged_in.as_ref().map(|of| of.secret);
+        // Accounts change while clients are connected. The users file holds for those that connect.
+        let known = match access.accounts() {
+            Some(_) => None,
+            None => self.logged_in.as_ref().map(|of| of.secret),
+        };
         let is_it = |said: &str| uri.is_some_and(|uri| is_of(said, uri));
         let secret = said.proven(access, known, method, is_it)?;
         let nonce = self.nonce.as_mut().filter(|nonce| {

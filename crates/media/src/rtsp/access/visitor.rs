@@ -131,13 +131,11 @@ impl Visitor {
         }
     }
 
-    /// True if the user of the last request may watch this volume or play from it.
+    /// True if the user of the last request has a right in a volume.
     #[must_use]
-    pub fn may_see(&self, volume: &str) -> bool {
+    pub fn may(&self, right: AccessRight, volume: &str) -> bool {
         let user = self.user.as_ref();
-        let rights = [AccessRight::Live, AccessRight::Recordings];
-        let may = |user| rights.map(|right| self.access.allows(user, right, Some(volume)));
-        user.is_some_and(|user| may(user).contains(&true))
+        user.is_some_and(|user| self.access.allows(user, right, Some(volume)))
     }
 
     /// The user of the last request.

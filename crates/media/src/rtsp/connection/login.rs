@@ -5,7 +5,7 @@ use rtsp_types::headers::{AUTHORIZATION, REQUIRE, UNSUPPORTED, WWW_AUTHENTICATE}
 use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
-use super::{ClientRequest, Connection, ConnectionError};
+use super::{ClientRequest, Connection, ConnectionError, Role};
 use crate::rtsp::access::{AccessRight, AuthError};
 use crate::rtsp::poll::Wait;
 
@@ -109,5 +109,27 @@ impl Connection<'_> {
         let why = format!("user {user:?} may not {what} volume {volume:?}");
         let said = answer(Some(request), StatusCode::Forbidden).reason(why);
         Err(said.logged())
+    }
+
+    /// Checks that the user still has the rights with which the session was made.
+    pub(super) fn may_begin(&self, request: &ClientRequest) -> Result<(), Answer> {
+        match self.session.as_ref().map(|session| &session.role) {
+            None => Ok(()),
+            Some(Role::Publisher { destination, .. }) => {
+                self.may(request, AccessRight::Record, destination.name())
+            }
+            Some(Role::Player { parts }) => parts.iter().try_for_each(|part| {
+                self.may(
+                    request,
+                    AccessRight::Recordings,
+                    part.archive.volume().name(),
+                )
+            }),
+            // The session may be of either right.
+            Some(Role::Viewer { streams }) => streams.iter().try_for_each(|stream| {
+                let may = |right| self.may(request, right, stream.feed.name());
+                may(AccessRight::Recordings).or_else(|_| may(AccessRight::Live))
+            }),
+        }
     }
 }

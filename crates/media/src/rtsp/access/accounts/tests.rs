@@ -145,7 +145,7 @@ fn changes_apply_to_what_they_name() {
     let with = change(UserChange {
         password: Some(PASSWORD.to_owned()),
         has_digest: Some(true),
-        grants: None,
+        ..UserChange::default()
     });
     assert!(with.has_digest);
     assert_eq!(accounts.secret("anna"), before);
