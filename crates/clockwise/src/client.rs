@@ -364,7 +364,7 @@ impl ApiClient {
             ErrorKind::TimedOut => return self.unresponsive(),
             _ if is_not_listening(error) => (
                 format!("no server answers at {socket}"),
-                "start one with `clockwise serve --config clockwise.toml`, or give its socket with --socket or --config",
+                "start it with `systemctl start clockwise` or `clockwise serve`, or give its socket with --socket or --config",
             ),
             ErrorKind::PermissionDenied => (
                 format!("no permission to connect to {socket}"),

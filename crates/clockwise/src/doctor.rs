@@ -148,11 +148,12 @@ pub fn examine(
     if let Some(config) = config {
         report.add("memory", rights::memory(config, pid));
         report.add("disks", disks::usable(config, pid.is_some()));
-        report.add("profiles", disks::measured(config, pid.is_some()));
+        report.add("profiles", disks::measured(file, config, pid.is_some()));
         report.add("write caches", disks::caches(config));
         report.add("links", disks::links(config));
         report.add("ports", ports::ports(config, pid));
         report.add("state", host::state(&config.state, pid.is_some()));
+        report.add("hooks", host::hooks(&config.hooks));
     }
     if let Some(server) = server {
         report.add("server", of_server(server));

@@ -65,20 +65,25 @@ fn profile_name(path: &Path) -> String {
 }
 
 /// Disks whose profile was measured on them.
-pub(super) fn measured(config: &Config, is_running: bool) -> Found {
+pub(super) fn measured(file: &Path, config: &Config, is_running: bool) -> Found {
+    // Names in the configuration are relative to its folder.
+    let folder = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let folder = folder.parent().unwrap_or(Path::new("/"));
     let doubted = config.disks.iter().filter_map(|disk| {
         let doubt = disks::estimate(disk)?;
         let path = disk.path.display();
         let profile = profile_name(&disk.path);
+        let to = folder.join(&profile);
+        let to = to.display();
         let measure = match (is_running, &disk.plant) {
-            (true, _) => format!("clockwise disk measure {path} --online --write --to {profile}"),
+            (true, _) => format!("clockwise disk measure {path} --online --write --to {to}"),
             (false, Some(plant)) => {
-                format!("clockwise disk measure {path} --plant {} --to {profile}", plant.name())
+                format!("clockwise disk measure {path} --plant {} --to {to}", plant.name())
             }
             (false, None) if disk.kind == DiskKind::Block => {
-                format!("clockwise disk measure {path} --write --to {profile} (destroys its data; `--online --write` while the server runs does not)")
+                format!("clockwise disk measure {path} --write --to {to} (destroys its data; `--online --write` while the server runs does not)")
             }
-            (false, None) => format!("clockwise disk measure {path} --to {profile}"),
+            (false, None) => format!("clockwise disk measure {path} --to {to}"),
         };
         Some(weak(
             format!("{path}: {doubt}"),

@@ -1,4 +1,4 @@
-//! The kernel, the clock, open files, and the folder of the server's state.
+//! The kernel, the clock, open files, the folder of the server's state, and programs of hooks.
 
 use std::fs;
 use std::path::Path;
@@ -7,6 +7,7 @@ use rustix::fs::Access;
 use sched::units::Bytes;
 
 use super::{Found, weak, wrong};
+use crate::hooks::{HookConfig, HookTarget};
 use crate::quantity::Size;
 
 /// The oldest kernel that the server is made for.
@@ -123,6 +124,23 @@ pub(super) fn state(folder: &Path, is_running: bool) -> Found {
         }
     }
     found
+}
+
+/// Programs of hooks that can be run. Those without a path are looked for when they run.
+pub(super) fn hooks(hooks: &[HookConfig]) -> Found {
+    let programs = hooks.iter().filter_map(|hook| match &hook.target {
+        HookTarget::Run(words) => words.first().filter(|program| program.contains('/')),
+        HookTarget::Post(_) => None,
+    });
+    let found = programs.filter_map(|program| {
+        let error = rustix::fs::access(program.as_str(), Access::EXEC_OK).err()?;
+        Some(wrong(
+            format!("{program} cannot be run: {error}"),
+            "a hook gets no events; they wait in its queue, and the oldest are dropped when it is full",
+            format!("install it, chmod 755 {program}, or correct `run` in its [[hook]]"),
+        ))
+    });
+    found.collect()
 }
 
 #[cfg(test)]

@@ -177,7 +177,11 @@ impl ConfigFile {
             path: &self.path,
             text,
         };
-        let config = Config::from_source(&source)?;
+        // A place in a text that is not written would help nobody.
+        let config = Config::from_source(&source).map_err(|failure| Failure {
+            place: None,
+            ..failure
+        })?;
         Ok((source.text, config))
     }
 

@@ -210,12 +210,13 @@ fn browsers_are_asked_who_they_are() {
 /// Browsers learn which pages may show recordings before they are asked for a password.
 #[test]
 fn other_sites_may_show_recordings_where_they_are_named() {
-    let asks = |browsers, method: &str, origin: &str| {
+    let asks_for = |browsers, method: &str, path: &str, origin: &str| {
         let headers = format!(
             "Origin: {origin}\r\nAccess-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range\r\n"
         );
-        ask(browsers, method, "/media/", &headers)
+        ask(browsers, method, path, &headers)
     };
+    let asks = |browsers, method, origin| asks_for(browsers, method, "/media/", origin);
     let allowed = |head: &str| {
         ["origin", "credentials"].map(|of| {
             let name = format!("access-control-allow-{of}");
@@ -233,8 +234,8 @@ fn other_sites_may_show_recordings_where_they_are_named() {
         ),
         (
             "allow_origin = [\"*\"]",
-            [some("*"), None],
-            [some("*"), None],
+            [some(portal), None],
+            [some("https://other.example"), None],
         ),
     ] {
         let site = Site::new(1);
@@ -264,6 +265,9 @@ fn other_sites_may_show_recordings_where_they_are_named() {
             !origins.is_empty(),
             "{seen}"
         );
+        // The rest is for nobody else.
+        let (_, head, _) = asks_for(browsers, "GET", "/v1/status", portal);
+        assert_eq!(allowed(&head)[0], None, "{head}");
         serve.terminate();
     }
 }

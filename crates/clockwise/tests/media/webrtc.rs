@@ -26,10 +26,10 @@ fn watching(site: &testkit::site::Site) -> usize {
     list.iter().filter(|of| of["does"] == "watches").count()
 }
 
-/// What a report about the page's video waits for: that so many frames were decoded, by WebRTC.
-fn shown(frames: u32) -> String {
+/// A report about the page's video, once more frames than these were decoded, from this source.
+fn shown(source: &str, frames: u32) -> String {
     when(&format!(
-        "video.srcObject && video.getVideoPlaybackQuality().totalVideoFrames > {frames}"
+        "video.{source} && video.getVideoPlaybackQuality().totalVideoFrames > {frames}"
     ))
 }
 
@@ -50,15 +50,14 @@ fn the_live_page_plays_by_webrtc() {
     let mut browser = Browser::start(site.folder.path(), None);
     let page = format!("http://{}/media/cam/live/", http(&serve));
     assert_eq!(browser.open(&page), Ok(200));
-    let played = browser.does(&shown(25));
+    let played = browser.does(&shown("srcObject", 25));
     assert_eq!(number(&played, "width"), 320.0, "{played}");
     assert_eq!(heard(&mut browser), r#"["audiofalse","videofalse"]"#);
     assert_eq!(watching(&site), 1);
     // Another page takes its place, and has no WebRTC.
     browser.at_each_page("delete window.RTCPeerConnection");
     assert_eq!(browser.open(&page), Ok(200));
-    let played = browser.does(&when("video.currentSrc && video.currentTime > 1"));
-    assert!(number(&played, "frames") > 5.0, "{played}");
+    browser.does(&shown("currentSrc", 5));
     drop(camera);
     browser.close();
     until("the recording is closed", || ended(&site, "cam") == 1);
@@ -148,8 +147,7 @@ fn the_live_page_plays_by_webrtc_over_tcp() {
         browser.open(&format!("http://{}/media/cam/live/", http(&serve))),
         Ok(200)
     );
-    let played = browser.does(&when("video.srcObject && video.currentTime > 2"));
-    assert!(number(&played, "frames") > 25.0, "{played}");
+    browser.does(&shown("srcObject", 25));
     assert_eq!(heard(&mut browser), r#"["audiofalse","videofalse"]"#);
     let said = browser.does("Promise.resolve(document.getElementById('tracks').textContent)");
     assert_eq!(said, "");
@@ -183,7 +181,7 @@ fn spoilt(real: &str, rng: &mut StdRng) -> Vec<u8> {
     for _ in 0..rng.random_range(1..4) {
         let at = rng.random_range(0..lines.len());
         match rng.random_range(0..5) {
-            0 => drop(lines.remove(at)),
+            0 if lines.len() > 1 => drop(lines.remove(at)),
             1 => lines.insert(at, lines[rng.random_range(0..lines.len())]),
             2 => lines.truncate(at + 1),
             3 => lines[at] = &lines[at][..lines[at].len().min(rng.random_range(0..20))],
@@ -201,7 +199,7 @@ fn spoilt(real: &str, rng: &mut StdRng) -> Vec<u8> {
         }
     }
     let mut bytes = lines.join("\r\n").into_bytes();
-    if rng.random_bool(0.3) {
+    if !bytes.is_empty() && rng.random_bool(0.3) {
         let at = rng.random_range(0..bytes.len());
         bytes[at] = rng.random();
     }

@@ -91,7 +91,11 @@ fn configuration_disks_and_profiles_are_examined() {
     ] {
         is_fine(&made, check);
     }
-    let measure = ["disk-0", "clockwise disk measure", "--to disk-0.toml"];
+    let measure = [
+        "disk-0",
+        "clockwise disk measure",
+        "/disk-0.toml, then profile",
+    ];
     is_found(&made, "profiles", "weak", &measure);
     is_found(&made, "rights", "weak", &["`realtime` is false"]);
     let text = site.run(&["doctor"]).done().out;
@@ -100,6 +104,12 @@ fn configuration_disks_and_profiles_are_examined() {
         "{text}"
     );
     assert!(text.contains("0 wrong, "), "{text}");
+    is_fine(&made, "hooks");
+    let hook = "[[hook]]\nrun = [\"/nothing/notify\"]\n";
+    let with_hook = read_text(&site.config()) + hook;
+    std::fs::write(site.config(), with_hook).expect("it can be written");
+    let hooked = report(&site);
+    is_found(&hooked, "hooks", "wrong", &["/nothing/notify", "chmod"]);
     std::fs::write(site.config(), "[server]\nsocket = \"x\"\n").expect("it can be written");
     let broken = report(&site);
     let place = [

@@ -222,7 +222,7 @@ impl AuthError {
     /// The message for the peer. Refusals that may be guesses are logged.
     pub(crate) fn log(&self, peer: SocketAddr) -> &'static str {
         let (why, user, message) = match self {
-            Self::Nobody => return "a user and a password are required",
+            Self::Nobody => return "a login is required",
             Self::Stale => return "the nonce has expired: use the new one",
             Self::Syntax(what) => ("invalid Authorization header", None, *what),
             Self::Wrong(user) => (
