@@ -178,8 +178,9 @@ impl ConfigFile {
             text,
         };
         // A place in a text that is not written would help nobody.
+        let here = self.path.display().to_string();
         let config = Config::from_source(&source).map_err(|failure| Failure {
-            place: None,
+            place: failure.place.clone().filter(|place| place.file != here),
             ..failure
         })?;
         Ok((source.text, config))
