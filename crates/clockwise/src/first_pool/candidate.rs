@@ -26,7 +26,7 @@ pub struct Candidate {
     pub size_bytes: u64,
     /// True for a drive with platters.
     pub is_rotating: Option<bool>,
-    /// What is on it.
+    /// Its contents, as far as signatures tell.
     contents: Vec<String>,
     /// The reason why a pool cannot have it.
     pub obstacle: Option<String>,

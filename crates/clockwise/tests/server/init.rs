@@ -34,6 +34,16 @@ fn device(site: &Site) -> Option<(String, PathBuf, Undo)> {
     Some((device, file, undo))
 }
 
+/// A host, a device of it with its file, and a terminal for a person.
+fn host_with_a_person() -> Option<(Site, String, PathBuf, Undo)> {
+    if !have("script") {
+        return None;
+    }
+    let site = host();
+    let (device, file, undo) = device(&site)?;
+    Some((site, device, file, undo))
+}
+
 fn typing(site: &Site, arguments: &[&str], lines: &str) -> (Option<i32>, String) {
     let mut command = on_a_terminal(site, arguments);
     let mut child = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
@@ -188,11 +198,7 @@ fn used_device_is_no_disk_of_a_pool() {
 
 #[test]
 fn disk_is_measured_by_the_way_and_its_profile_is_used() {
-    let site = host();
-    if !have("script") {
-        return;
-    }
-    let Some((device, _, _undo)) = device(&site) else {
+    let Some((site, device, _, _undo)) = host_with_a_person() else {
         return;
     };
     let name = device.trim_start_matches("/dev/");
@@ -214,11 +220,7 @@ fn disk_is_measured_by_the_way_and_its_profile_is_used() {
 
 #[test]
 fn configuration_that_somebody_changes_meanwhile_is_not_replaced() {
-    let site = host();
-    if !have("script") {
-        return;
-    }
-    let Some((device, file, _undo)) = device(&site) else {
+    let Some((site, device, file, _undo)) = host_with_a_person() else {
         return;
     };
     let content = read(&file);
